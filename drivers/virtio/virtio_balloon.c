@@ -1285,7 +1285,13 @@ static unsigned int virtballoon_do_step(struct virtballoon *vb,
 		return 0;
 	virtballoon_note_stalled(vb, nr_done == -ETIMEDOUT);
 	virtballoon_write_actual(vb);
-	if (nr_done > 0 && nr_done == step.nr_pages) {
+	/*
+	 * Beside a file that is read, allocations fail now and then although
+	 * reclaim makes progress. As long as it does, go on.
+	 */
+	if (nr_done > 0 &&
+	    nr_done >= min_t(unsigned long, step.nr_pages,
+			     VIRTBALLOON_SLOT_PAGES)) {
 		vb->retry_ms = 0;
 		return 0;
 	}
