@@ -8,7 +8,6 @@
  * the command loop uses is static and locked in memory, and whatever needs
  * memory on purpose is done by a child.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -421,6 +420,16 @@ static void mapread(struct job *job, const char *path, uint64_t seconds)
 	_exit(0);
 }
 
+/* Enters and leaves the kernel as often as it can. */
+static void spin(struct job *job)
+{
+	job->report->ready = 1;
+	for (;;) {
+		syscall(SYS_getppid);
+		job->report->touches++;
+	}
+}
+
 static bool job_settled(struct job *job, bool until_gone)
 {
 	look_at_job(job);
@@ -747,6 +756,18 @@ static void do_mapread(int n, char **w)
 		answer_started(job);
 }
 
+static void do_spin(int n, char **w)
+{
+	struct job *job = new_job(w[1]);
+	int side = job ? start_job(job) : -1;
+
+	(void)n;
+	if (!side)
+		spin(job);
+	if (side > 0)
+		answer_started(job);
+}
+
 static void do_status(int n, char **w)
 {
 	struct job *job = find_job(w[1]);
@@ -1032,6 +1053,7 @@ static const struct command {
 	{ "hold", 3, do_hold, "NAME MIB [SEED]" },
 	{ "stream", 3, do_stream, "NAME PATH" },
 	{ "mapread", 4, do_mapread, "NAME PATH SECONDS" },
+	{ "spin", 2, do_spin, "NAME" },
 	{ "status", 2, do_status, "NAME" },
 	{ "verify", 2, do_verify, "NAME" },
 	{ "wait", 3, do_wait, "NAME TIMEOUT_MS" },

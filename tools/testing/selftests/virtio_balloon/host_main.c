@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Options, the scenarios' processes and their time limits, TAP output */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

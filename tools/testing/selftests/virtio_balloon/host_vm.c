@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /* QEMU processes: command line, life and death, console */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
