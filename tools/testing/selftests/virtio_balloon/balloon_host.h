@@ -129,7 +129,8 @@ struct counters {
 	uint64_t migrate;
 	uint64_t oom_kill;
 	uint64_t total_bytes;
-	uint64_t free_bytes;	/* MemFree and the lists of the CPUs */
+	uint64_t memfree_bytes;
+	uint64_t free_bytes;	/* MemFree and the free lists of the CPUs */
 	uint64_t available_bytes;
 	uint64_t cached_bytes;
 	uint64_t majfault;

@@ -30,6 +30,7 @@ static FILE *demo_csv;
 
 static void sample(struct vm *vm, const char *phase)
 {
+	static double next_line_s;
 	double s = (now_ms() - demo_begin_ms) / 1000.0;
 	uint64_t actual_mib = balloon_actual(vm) / MIB;
 	struct counters c = guest_counters(vm);
@@ -39,11 +40,15 @@ static void sample(struct vm *vm, const char *phase)
 			demo_target_mib, (unsigned long long)actual_mib,
 			(unsigned long long)c.inflate,
 			(unsigned long long)c.deflate,
-			(unsigned long long)(c.free_bytes / MIB));
-	fprintf(stderr, "%s%6.1f s  %-28s target %4u MiB, guest has %4llu MiB, free %4llu MiB%s",
+			(unsigned long long)(c.memfree_bytes / MIB));
+	/* A log needs no more than a line a second. */
+	if (!isatty(STDERR_FILENO) && s < next_line_s)
+		return;
+	next_line_s = s + 1;
+	fprintf(stderr, "%s%6.1f s  %-24s target %4u MiB, guest has %4llu MiB, free %4llu MiB%s",
 		isatty(STDERR_FILENO) ? "\r" : "", s, phase, demo_target_mib,
 		(unsigned long long)actual_mib,
-		(unsigned long long)(c.free_bytes / MIB),
+		(unsigned long long)(c.memfree_bytes / MIB),
 		isatty(STDERR_FILENO) ? " " : "\n");
 }
 
@@ -133,7 +138,7 @@ static void print_phases(FILE *f)
 			(unsigned long long)phases[i].actual_mib,
 			(unsigned long long)phases[i].counters.inflate,
 			(unsigned long long)phases[i].counters.deflate,
-			(unsigned long long)(phases[i].counters.free_bytes /
+			(unsigned long long)(phases[i].counters.memfree_bytes /
 					     MIB));
 }
 

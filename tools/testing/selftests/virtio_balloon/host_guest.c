@@ -180,6 +180,7 @@ struct counters guest_counters(struct vm *vm)
 		.migrate = reply_number(reply, "vmstat.balloon_migrate"),
 		.oom_kill = reply_number(reply, "vmstat.oom_kill"),
 		.total_bytes = reply_number(reply, "meminfo.MemTotal"),
+		.memfree_bytes = reply_number(reply, "meminfo.MemFree"),
 		.free_bytes = reply_number(reply, "meminfo.MemFree") +
 			      reply_number(reply, "percpu_free_bytes"),
 		.available_bytes = reply_number(reply, "meminfo.MemAvailable"),

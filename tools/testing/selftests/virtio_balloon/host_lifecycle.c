@@ -17,7 +17,7 @@ static void unbind_rebind(void)
 
 	vm_boot(&vm, &config);
 	snprintf(device, sizeof(device), "%s", guest_balloon_device(&vm));
-	balloon_go(&vm, 320, 60000);
+	balloon_go(&vm, 448, 60000);
 	begin_ms = now_ms();
 	for (i = 0; i < 50; i++) {
 		guest(&vm, 30000, "unbind %s", device);
@@ -29,10 +29,10 @@ static void unbind_rebind(void)
 		guest(&vm, 30000, "bind %s", device);
 		/* Every other round unbinds in the middle of inflation. */
 		if (i % 2)
-			check(balloon_reaches(&vm, 320, 30000),
+			check(balloon_reaches(&vm, 448, 30000),
 			      "the balloon does not come back in round %d", i);
 	}
-	check(balloon_reaches(&vm, 320, 30000), "the balloon does not come back");
+	check(balloon_reaches(&vm, 448, 30000), "the balloon does not come back");
 	note("50 rounds of unbind and bind in %.1f s",
 	     (now_ms() - begin_ms) / 1000.0);
 	check_books(&vm);

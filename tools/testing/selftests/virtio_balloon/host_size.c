@@ -170,7 +170,7 @@ static void impossible_target_with(const char *options)
 	vm_boot(&vm, &config);
 	lines = count_log(&vm, "virtio_balloon virtio");
 	balloon_set(&vm, 8);
-	sleep_ms(20000);
+	sleep_ms(10000);
 	c = guest_counters(&vm);
 	lines = count_log(&vm, "virtio_balloon virtio") - lines;
 	note("target 8 MiB of 1024 (%s): the guest keeps %llu MiB, %u lines logged",

@@ -228,13 +228,13 @@ static void flush_tlb_all_the_time(struct vm *vm)
 }
 
 /*
- * Migrates a guest that has 300 MiB of free memory that is not zero, and 64
+ * Migrates a guest that has 200 MiB of free memory that is not zero, and 64
  * MiB that are in use. Returns the bytes that went over the wire.
  */
 static uint64_t migrate_guest(const char *options)
 {
 	struct vm_config config = {
-		.name = "source", .mem_mib = 512, .balloon = options,
+		.name = "source", .mem_mib = 384, .balloon = options,
 		.cpus = 1, .append = FLUSH_TLB_APPEND,
 	};
 	struct vm_config incoming = config;
@@ -245,7 +245,7 @@ static uint64_t migrate_guest(const char *options)
 	vm_boot(&source, &config);
 	guest(&source, 10000, "hold keep 64 11");
 	guest(&source, 60000, "wait keep 60000");
-	guest(&source, 10000, "hold dirt 300 12");
+	guest(&source, 10000, "hold dirt 200 12");
 	guest(&source, 60000, "wait dirt 60000");
 	guest(&source, 10000, "stop dirt");
 	flush_tlb_all_the_time(&source);
@@ -254,7 +254,7 @@ static uint64_t migrate_guest(const char *options)
 	incoming.name = "target";
 	incoming.incoming = scratch("migration");
 	vm_start(&target, &incoming);
-	begin_migration(&source, incoming.incoming, 48);
+	begin_migration(&source, incoming.incoming, 40);
 	sent_bytes = finish_migration(&source);
 	vm_check_console(&source);
 	vm_stop(&source);
@@ -265,7 +265,7 @@ static uint64_t migrate_guest(const char *options)
 	check(!reply_number(guest(&target, 60000, "verify keep"), "bad"),
 	      "memory in use was damaged by the migration");
 	/* All hinted blocks are back, and usable. */
-	guest(&target, 10000, "hold refill 300 13");
+	guest(&target, 10000, "hold refill 200 13");
 	guest(&target, 60000, "wait refill 60000");
 	check(!reply_number(guest(&target, 60000, "verify refill"), "bad"),
 	      "memory that had been hinted is not usable");
@@ -276,7 +276,7 @@ static uint64_t migrate_guest(const char *options)
 	      "%llu KiB free before the migration, %llu KiB after it",
 	      (unsigned long long)before.free_bytes / 1024,
 	      (unsigned long long)after.free_bytes / 1024);
-	balloon_go(&target, 300, 60000);
+	balloon_go(&target, 256, 60000);
 	check_empty(&target);
 	vm_stop(&target);
 	return sent_bytes;
@@ -287,7 +287,7 @@ static void hinting(void)
 	uint64_t plain_bytes = migrate_guest("");
 	uint64_t hinted_bytes = migrate_guest("free-page-hint=on,iothread=io0");
 
-	note("a guest with 300 MiB of free memory that is not zero: %llu MiB migrated without hints, %llu MiB with",
+	note("a guest with 200 MiB of free memory that is not zero: %llu MiB migrated without hints, %llu MiB with",
 	     (unsigned long long)(plain_bytes / MIB),
 	     (unsigned long long)(hinted_bytes / MIB));
 	check(hinted_bytes + 100 * MIB < plain_bytes,
