@@ -3,6 +3,7 @@
 set datafile separator ","
 set key outside below center horizontal
 set grid
+set bmargin 7
 set title "One balloon cycle of a 1 GiB guest" font ",14"
 set xlabel "time (s)"
 set ylabel "memory (MiB)"

@@ -423,6 +423,8 @@ enum virtballoon_hint {
  * @id: the command id of the config space
  *
  * A request is served once: the device keeps showing its id for a while.
+ *
+ * Return: what to do.
  */
 static enum virtballoon_hint virtballoon_plan_hint(u32 served_id, u32 id)
 {

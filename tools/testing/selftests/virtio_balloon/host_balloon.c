@@ -8,7 +8,6 @@
 
 #include "balloon_host.h"
 
-
 uint64_t balloon_actual(struct vm *vm)
 {
 	json_t *result = qmp_call(&vm->qmp, "query-balloon", NULL);
@@ -71,7 +70,7 @@ void check_books(struct vm *vm)
 			break;
 		sleep_ms(100);
 	}
-	fail("the books do not balance: the guest counts %llu KiB in the balloon, the host %llu KiB",
+	fail("the books do not balance: %llu KiB in the balloon by the guest, %llu by the host",
 	     (unsigned long long)in_guest_bytes / 1024,
 	     (unsigned long long)in_host_bytes / 1024);
 }
@@ -85,7 +84,7 @@ void check_empty(struct vm *vm)
 	check_books(vm);
 	c = guest_counters(vm);
 	check(c.total_bytes == vm->boot_total_bytes,
-	      "MemTotal is %llu KiB with an empty balloon, it was %llu KiB at boot",
+	      "MemTotal is %llu KiB with the balloon empty, it was %llu KiB at boot",
 	      (unsigned long long)c.total_bytes / 1024,
 	      (unsigned long long)vm->boot_total_bytes / 1024);
 }

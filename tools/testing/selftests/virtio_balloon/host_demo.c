@@ -187,7 +187,8 @@ int demo(void)
 	demo_csv = open_result(opt.csv, csv_tmp, sizeof(csv_tmp));
 	table = open_result(opt.table, table_tmp, sizeof(table_tmp));
 	if (demo_csv)
-		fprintf(demo_csv, "seconds,target_mib,actual_mib,balloon_inflate_pages,balloon_deflate_pages,memfree_mib\n");
+		fprintf(demo_csv, "seconds,target_mib,actual_mib,%s\n",
+			"balloon_inflate_pages,balloon_deflate_pages,memfree_mib");
 	boot_phase(&vm);
 	watch_for(&vm, "at rest", 1000);
 	go_phase(&vm, "inflate", DEMO_LEFT_MIB);

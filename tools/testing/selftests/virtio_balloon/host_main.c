@@ -423,9 +423,7 @@ static int list_scenarios(void)
 
 /* ---- command line ------------------------------------------------------ */
 
-static void print_help(FILE *f)
-{
-	fprintf(f,
+static const char help_text[] =
 "usage: balloon_host [OPTIONS] run [SCENARIO...] | list | demo | boot\n"
 "\n"
 "Tests the virtio balloon in guests under QEMU. Without a command: run.\n"
@@ -450,7 +448,11 @@ static void print_help(FILE *f)
 "  --verbose\n"
 "\n"
 "Exit status: 0 all passed, 1 something failed, 2 wrong usage, 4 nothing could\n"
-"be run, 128 + N after signal N.\n");
+"be run, 128 + N after signal N.\n";
+
+static void print_help(FILE *f)
+{
+	fputs(help_text, f);
 }
 
 static const struct option long_options[] = {
@@ -482,23 +484,56 @@ static unsigned int parse_number(const char *text, const char *what)
 	return value;
 }
 
-static void parse_option(int c)
+static const char **text_option(int c)
 {
 	switch (c) {
-	case 'k': opt.kernel = optarg; break;
-	case 'i': opt.initrd = optarg; break;
-	case 'q': opt.qemu = optarg; break;
-	case 'a': opt.accel = optarg; break;
-	case 'p': opt.append = optarg; break;
-	case 'l': opt.lane = optarg; break;
-	case 'c': opt.csv = optarg; break;
-	case 't': opt.table = optarg; break;
-	case 'm': opt.mem_mib = parse_number(optarg, "--mem"); break;
-	case 'n': opt.cpus = parse_number(optarg, "--cpus"); break;
-	case 'g': opt.target_mib = parse_number(optarg, "--target"); break;
-	case 'v': opt.verbose = true; break;
-	case 'h': print_help(stdout); exit(0);
-	default: print_help(stderr); exit(2);
+	case 'k':
+		return &opt.kernel;
+	case 'i':
+		return &opt.initrd;
+	case 'q':
+		return &opt.qemu;
+	case 'a':
+		return &opt.accel;
+	case 'p':
+		return &opt.append;
+	case 'l':
+		return &opt.lane;
+	case 'c':
+		return &opt.csv;
+	case 't':
+		return &opt.table;
+	}
+	return NULL;
+}
+
+static void parse_option(int c)
+{
+	const char **text = text_option(c);
+
+	if (text) {
+		*text = optarg;
+		return;
+	}
+	switch (c) {
+	case 'm':
+		opt.mem_mib = parse_number(optarg, "--mem");
+		break;
+	case 'n':
+		opt.cpus = parse_number(optarg, "--cpus");
+		break;
+	case 'g':
+		opt.target_mib = parse_number(optarg, "--target");
+		break;
+	case 'v':
+		opt.verbose = true;
+		break;
+	case 'h':
+		print_help(stdout);
+		exit(0);
+	default:
+		print_help(stderr);
+		exit(2);
 	}
 }
 

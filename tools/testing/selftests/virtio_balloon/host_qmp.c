@@ -86,6 +86,13 @@ static void send_command(struct qmp *qmp, const char *command,
 	free(text);
 }
 
+static const char *error_text(json_t *answer)
+{
+	json_t *error = json_object_get(answer, "error");
+
+	return json_string_value(json_object_get(error, "desc"));
+}
+
 /* Returns NULL, with a note, if QEMU refuses. */
 json_t *qmp_try(struct qmp *qmp, const char *command, json_t *arguments)
 {
@@ -97,9 +104,7 @@ json_t *qmp_try(struct qmp *qmp, const char *command, json_t *arguments)
 	if (result)
 		json_incref(result);
 	else
-		note("QEMU refuses %s: %s", command,
-		     json_string_value(json_object_get(json_object_get(answer,
-				"error"), "desc")));
+		note("QEMU refuses %s: %s", command, error_text(answer));
 	json_decref(answer);
 	return result;
 }

@@ -52,7 +52,7 @@ int connect_socket(const char *path, unsigned int timeout_ms)
 
 	check(strlen(path) < sizeof(addr.sun_path),
 	      "the path of the socket is too long: %s", path);
-	strcpy(addr.sun_path, path);
+	memcpy(addr.sun_path, path, strlen(path));
 	do {
 		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		check(fd >= 0, "no socket: %s", strerror(errno));
