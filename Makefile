@@ -34,8 +34,8 @@ help:
 	@echo '  make selftest  the scenarios on all lanes: $(LANES)'
 	@echo '  make lint      static checks'
 	@echo '  make series    the patch series, in out/series'
-	@echo '  make boot KERNEL=FILE [MODULE=FILE] [MEM=MIB] [TARGET=MIB]'
-	@echo '                 a guest to play with'
+	@echo '  make boot [KERNEL=FILE [MODULE=FILE]] [MEM=MIB] [TARGET=MIB]'
+	@echo '                 a guest to play with; Debian'"'"'s 6.12 if not said otherwise'
 	@echo '  make clean     removes what is built, keeps kernels and downloads'
 	@echo '  make distclean removes out/'
 	@echo
@@ -51,9 +51,9 @@ install-check:
 
 # Quick when nothing is new; the files change only when the release does.
 out/kernel/6.12: install-demo
-	$(Q)harness/debian-kernel linux-image-6.12-cloud-amd64 6.12
+	$(Q)harness/debian-kernel linux-headers-6.12-cloud-amd64 6.12
 out/kernel/6.1: install-check
-	$(Q)harness/debian-kernel linux-image-cloud-amd64 6.1
+	$(Q)harness/debian-kernel linux-headers-cloud-amd64 6.1
 
 # ---- module lane ----------------------------------------------------------
 
@@ -117,13 +117,21 @@ demo: out/initramfs/module-6.12.cpio out/selftest/balloon_host
 	$(Q)cd out/report && gnuplot ../../harness/demo.gp
 	@echo 'the plot: out/report/demo.svg, out/report/demo.png'
 
-boot: out/selftest/balloon_guest out/selftest/balloon_host
-	$(Q)[ -n '$(KERNEL)' ] || { echo 'make boot: say which kernel, KERNEL=FILE' >&2; exit 2; }
-	$(Q)mkdir -p out/initramfs
-	$(Q)$(SELFTEST)/mkinitramfs.sh --init $< -o out/initramfs/boot.cpio \
-		$(if $(MODULE),--balloon '$(MODULE)')
-	$(Q)out/selftest/balloon_host --kernel '$(KERNEL)' \
-		--initrd out/initramfs/boot.cpio $(if $(MEM),--mem $(MEM)) \
+# Without KERNEL: Debian's 6.12 with the module.
+ifeq ($(KERNEL),)
+BOOT_KERNEL = out/kernel/$$(cat out/kernel/6.12)/vmlinuz
+BOOT_INITRD := out/initramfs/module-6.12.cpio
+boot: $(BOOT_INITRD)
+else
+BOOT_KERNEL = '$(KERNEL)'
+BOOT_INITRD := out/initramfs/boot.cpio
+endif
+boot: out/selftest/balloon_host | out/selftest/balloon_guest
+	$(if $(KERNEL),$(Q)mkdir -p out/initramfs && \
+		$(SELFTEST)/mkinitramfs.sh --init out/selftest/balloon_guest -o $(BOOT_INITRD) \
+		$(if $(MODULE),--balloon '$(MODULE)'))
+	$(Q)out/selftest/balloon_host --kernel $(BOOT_KERNEL) \
+		--initrd $(BOOT_INITRD) $(if $(MEM),--mem $(MEM)) \
 		$(if $(TARGET),--target $(TARGET)) boot
 
 # ---- tests ----------------------------------------------------------------
@@ -140,8 +148,9 @@ lint: install-check overlay
 series: install-check source
 	$(Q)harness/series
 
-check: prepare overlay
-	$(Q)harness/check $(LANES)
+# The builds are checks as well, so they are no prerequisites.
+check: install-check
+	$(Q)MAKE='$(MAKE)' harness/check $(LANES)
 
 .PHONY: clean distclean
 clean:
