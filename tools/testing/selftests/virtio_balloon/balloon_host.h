@@ -149,6 +149,9 @@ double balloon_go(struct vm *vm, uint64_t mib, unsigned int timeout_ms);
 void check_books(struct vm *vm);
 void check_empty(struct vm *vm);
 
+/* host_lifecycle.c */
+void suspend_and_wake(struct vm *vm);
+
 /* scenarios */
 enum lane_need { NEED_ANY, NEED_MODULE, NEED_NEW_KERNEL };
 

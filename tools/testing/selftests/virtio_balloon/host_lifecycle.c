@@ -66,7 +66,7 @@ static void load_unload(void)
 }
 
 /* Sends the guest to sleep with a command that it answers when awake again. */
-static void suspend_and_wake(struct vm *vm)
+void suspend_and_wake(struct vm *vm)
 {
 	guest_send(vm, "suspend mem");
 	check(qmp_wait_event(&vm->qmp, "SUSPEND", 60000),

@@ -196,10 +196,31 @@ static void impossible_target(void)
 	impossible_target_with("deflate-on-oom=on");
 }
 
+/* V20: a kernel that writes a dump has little memory and none to give. */
+static void kdump(void)
+{
+	struct vm_config config = {
+		.name = "vm", .mem_mib = 512, .balloon = "",
+		/* Beyond its memory: there is no dump to be had. */
+		.append = "elfcorehdr=0x38000000",
+	};
+	struct counters c;
+	struct vm vm;
+
+	vm_boot(&vm, &config);
+	balloon_set(&vm, 256);
+	sleep_ms(3000);
+	c = guest_counters(&vm);
+	check(!c.inflate, "a kernel for dumps gave %llu pages away",
+	      (unsigned long long)c.inflate);
+	vm_stop(&vm);
+}
+
 const struct scenario size_scenarios[] = {
 	{ "inflate-deflate", inflate_deflate, 180, NEED_ANY },
 	{ "target-changes", target_changes, 120, NEED_ANY },
 	{ "kicks", kicks, 120, NEED_ANY },
 	{ "impossible-target", impossible_target, 180, NEED_ANY },
+	{ "kdump", kdump, 60, NEED_ANY },
 	{ }
 };

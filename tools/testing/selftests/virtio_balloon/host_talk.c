@@ -124,7 +124,11 @@ static void stats(void)
 	sleep_ms(500);
 	json_decref(qmp_call(&vm.qmp, "cont", NULL));
 	check_stats(&vm);
-	note("statistics agree after boot, allocation, inflation, huge pages, rebind and stop");
+	/* ... and when the guest has slept, which resets the device. */
+	suspend_and_wake(&vm);
+	check(balloon_reaches(&vm, 320, 60000), "the balloon is not back");
+	check_stats(&vm);
+	note("statistics agree after boot, allocation, inflation, huge pages, rebind, stop and S3");
 	guest(&vm, 10000, "stop eater");
 	check_empty(&vm);
 	vm_stop(&vm);
