@@ -27,7 +27,6 @@ struct options {
 	const char *accel;	/* "kvm" or "tcg" once probed */
 	const char *append;
 	const char *lane;
-	const char *out_dir;
 	const char *csv;
 	const char *table;
 	unsigned int mem_mib;	/* boot only; scenarios know what they need */
@@ -91,6 +90,7 @@ struct vm {
 	char *reply;		/* of the last guest command, a line each */
 	size_t reply_size;
 	uint64_t boot_total_bytes;	/* MemTotal without a balloon */
+	uint64_t boot_usable_bytes;	/* free, or page cache, at that time */
 	bool is_stopped;
 };
 
@@ -153,7 +153,7 @@ void check_empty(struct vm *vm);
 void suspend_and_wake(struct vm *vm);
 
 /* scenarios */
-enum lane_need { NEED_ANY, NEED_MODULE, NEED_NEW_KERNEL };
+enum lane_need { NEED_ANY, NEED_MODULE };
 
 struct scenario {
 	const char *name;

@@ -8,6 +8,9 @@
 
 #include "balloon_host.h"
 
+/* What a kernel may have come to use for itself since boot */
+#define SLACK_BYTES	(16 * MIB)
+
 uint64_t balloon_actual(struct vm *vm)
 {
 	json_t *result = qmp_call(&vm->qmp, "query-balloon", NULL);
@@ -87,4 +90,9 @@ void check_empty(struct vm *vm)
 	      "MemTotal is %llu KiB with the balloon empty, it was %llu KiB at boot",
 	      (unsigned long long)c.total_bytes / 1024,
 	      (unsigned long long)vm->boot_total_bytes / 1024);
+	check(c.free_bytes + c.cached_bytes + SLACK_BYTES >
+	      vm->boot_usable_bytes,
+	      "%llu KiB free or page cache with the balloon empty, it was %llu KiB at boot",
+	      (unsigned long long)(c.free_bytes + c.cached_bytes) / 1024,
+	      (unsigned long long)vm->boot_usable_bytes / 1024);
 }

@@ -183,14 +183,20 @@ static void hot_unplug(void)
 	struct vm_config config = {
 		.name = "vm", .mem_mib = 1024, .balloon = "",
 	};
+	uint64_t actual_bytes, deadline_ms;
 	struct counters c;
 	struct vm vm;
 
 	vm_boot(&vm, &config);
+	deadline_ms = now_ms() + 10000;
 	balloon_set(&vm, 300);
-	sleep_ms(150);
-	c = guest_counters(&vm);
-	check(c.inflate > c.deflate, "the balloon does not inflate");
+	do {
+		actual_bytes = balloon_actual(&vm);
+		check(now_ms() < deadline_ms, "the balloon does not inflate");
+	} while (actual_bytes == 1024 * MIB);
+	check(actual_bytes > 300 * MIB, "the balloon was full too early");
+	note("unplugged with %llu MiB to go",
+	     (unsigned long long)(actual_bytes / MIB - 300));
 	unplug(&vm);
 	c = guest_counters(&vm);
 	check(c.inflate == c.deflate, "%llu pages are gone with the device",
@@ -203,7 +209,12 @@ static void hot_unplug(void)
 			     json_pack("{s:s,s:s}", "driver",
 				       "virtio-balloon-pci", "id",
 				       "balloon0")));
-	sleep_ms(1000);
+	deadline_ms = now_ms() + 30000;
+	while (!guest_balloon_device(&vm)) {
+		check(now_ms() < deadline_ms,
+		      "the guest does not see the device 30 s after device_add");
+		sleep_ms(100);
+	}
 	balloon_go(&vm, 600, 60000);
 	check_books(&vm);
 	check_empty(&vm);

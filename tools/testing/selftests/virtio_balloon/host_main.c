@@ -201,12 +201,27 @@ static int wait_child(unsigned int limit_s)
 
 /* ---- what the machine can do ------------------------------------------- */
 
+/* Nothing can be run on this machine, or with these options. */
+__attribute__((format(printf, 1, 2), noreturn))
+static void give_up(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fprintf(stderr, "balloon_host: ");
+	vfprintf(stderr, format, args);
+	fprintf(stderr, "\n");
+	va_end(args);
+	exit(KSFT_SKIP);
+}
+
 static void check_file(const char *what, const char *option, const char *path)
 {
 	if (!path)
-		fail("no %s given, use %s FILE", what, option);
+		give_up("no %s given, use %s FILE", what, option);
 	if (access(path, R_OK))
-		fail("cannot read the %s %s: %s", what, path, strerror(errno));
+		give_up("cannot read the %s %s: %s", what, path,
+			strerror(errno));
 }
 
 static bool qemu_works(void)
@@ -260,8 +275,8 @@ static void choose_accel(void)
 static void check_machine(void)
 {
 	if (!qemu_works())
-		fail("there is no working QEMU at %s (Debian package qemu-system-x86)",
-		     opt.qemu);
+		give_up("there is no working QEMU at %s (Debian package qemu-system-x86)",
+			opt.qemu);
 	check_file("kernel", "--kernel", opt.kernel);
 	check_file("initramfs", "--initrd", opt.initrd);
 	choose_accel();
@@ -347,7 +362,8 @@ static int run_one(const struct scenario *s, char *reason, size_t size)
 }
 
 /* Prints the TAP line. Returns whether it is a failure. */
-static bool report_one(const struct scenario *s, unsigned int number)
+static bool report_one(const struct scenario *s, unsigned int number,
+		       unsigned int *skipped)
 {
 	const char *why = lane_skips(s);
 	uint64_t begin_ms = now_ms();
@@ -356,6 +372,7 @@ static bool report_one(const struct scenario *s, unsigned int number)
 
 	if (why) {
 		printf("ok %u %s # SKIP %s\n", number, s->name, why);
+		++*skipped;
 		return false;
 	}
 	note("%s ...", s->name);
@@ -367,12 +384,13 @@ static bool report_one(const struct scenario *s, unsigned int number)
 		printf("%s %u %s\n", status ? "not ok" : "ok", number,
 		       s->name);
 	fflush(stdout);
+	*skipped += status == KSFT_SKIP;
 	return status && status != KSFT_SKIP;
 }
 
 static int run_scenarios(int n, char **names)
 {
-	unsigned int number = 0, total = 0, failed = 0;
+	unsigned int number = 0, total = 0, failed = 0, skipped = 0;
 	const struct scenario *s;
 	int i;
 
@@ -387,8 +405,9 @@ static int run_scenarios(int n, char **names)
 	     *opt.lane ? opt.lane : "unnamed", opt.accel);
 	for (s = next_scenario(NULL); s; s = next_scenario(s))
 		if (is_chosen(s, n, names))
-			failed += report_one(s, ++number);
-	printf("# Totals: pass:%u fail:%u\n", number - failed, failed);
+			failed += report_one(s, ++number, &skipped);
+	printf("# Totals: pass:%u fail:%u skip:%u\n",
+	       number - failed - skipped, failed, skipped);
 	return failed ? 1 : 0;
 }
 

@@ -208,6 +208,8 @@ static void kdump(void)
 	struct vm vm;
 
 	vm_boot(&vm, &config);
+	check(strstr(guest(&vm, 10000, "devices"), " virtio_balloon 0x0000000f"),
+	      "no driver is bound to the balloon: %s", vm.reply);
 	balloon_set(&vm, 256);
 	sleep_ms(3000);
 	c = guest_counters(&vm);

@@ -265,6 +265,7 @@ static uint64_t migrate_guest(const char *options)
 
 	vm_connect_guest(&target);
 	target.boot_total_bytes = source.boot_total_bytes;
+	target.boot_usable_bytes = source.boot_usable_bytes;
 	guest(&target, 10000, "stop flush");
 	check(!reply_number(guest(&target, 60000, "verify keep"), "bad"),
 	      "memory in use was damaged by the migration");
@@ -281,6 +282,7 @@ static uint64_t migrate_guest(const char *options)
 	      (unsigned long long)before.free_bytes / 1024,
 	      (unsigned long long)after.free_bytes / 1024);
 	balloon_go(&target, 256, 60000);
+	guest(&target, 10000, "stop keep");
 	check_empty(&target);
 	vm_stop(&target);
 	return sent_bytes;
@@ -307,8 +309,8 @@ static void hinting_unbind(void)
 	};
 	struct vm_config incoming = config;
 	struct counters before, after;
+	uint64_t sent_bytes, deadline_ms;
 	struct vm source, target;
-	uint64_t sent_bytes;
 	char device[32];
 
 	vm_boot(&source, &config);
@@ -331,8 +333,12 @@ static void hinting_unbind(void)
 	      (unsigned long long)before.free_bytes / 1024,
 	      (unsigned long long)after.free_bytes / 1024);
 	json_decref(qmp_call(&source.qmp, "migrate_cancel", NULL));
-	while (strcmp(migration_state(&source, &sent_bytes), "cancelled"))
+	deadline_ms = now_ms() + 30000;
+	while (strcmp(migration_state(&source, &sent_bytes), "cancelled")) {
+		check(now_ms() < deadline_ms,
+		      "the migration is not cancelled after 30 s");
 		sleep_ms(50);
+	}
 	guest(&source, 60000, "bind %s", device);
 	check_empty(&source);
 	vm_stop(&source);

@@ -325,6 +325,7 @@ static bool vm_is_ready(struct vm *vm)
 void vm_boot(struct vm *vm, const struct vm_config *config)
 {
 	uint64_t begin_ms = now_ms();
+	struct counters c;
 
 	vm_start(vm, config);
 	vm_connect_guest(vm);
@@ -332,7 +333,9 @@ void vm_boot(struct vm *vm, const struct vm_config *config)
 		check(now_ms() < begin_ms + BOOT_TIMEOUT_MS,
 		      "the guest does not come up within %d s",
 		      BOOT_TIMEOUT_MS / 1000);
-	vm->boot_total_bytes = guest_counters(vm).total_bytes;
+	c = guest_counters(vm);
+	vm->boot_total_bytes = c.total_bytes;
+	vm->boot_usable_bytes = c.free_bytes + c.cached_bytes;
 	if (opt.verbose)
 		note("%s: up after %llu ms", config->name,
 		     (unsigned long long)(now_ms() - begin_ms));
@@ -403,14 +406,19 @@ void vm_check_console(struct vm *vm)
 /* The end of a VM that has done all that was asked: a look at its console */
 void vm_stop(struct vm *vm)
 {
+	uint64_t deadline_ms;
 	json_t *result;
 
 	vm_check_alive(vm);
 	vm_check_console(vm);
 	result = qmp_try(&vm->qmp, "quit", NULL);
 	json_decref(result);
-	if (waitpid(vm->pid, NULL, 0) == vm->pid)
-		vm->is_stopped = true;
+	deadline_ms = now_ms() + 10000;
+	while (!waitpid(vm->pid, NULL, WNOHANG)) {
+		check(now_ms() < deadline_ms, "QEMU does not quit");
+		sleep_ms(5);
+	}
+	vm->is_stopped = true;
 	qmp_close(&vm->qmp);
 	if (vm->guest_fd >= 0)
 		close(vm->guest_fd);
