@@ -174,6 +174,124 @@ static void reporting(void)
 	vm_stop(&vm);
 }
 
+/* Whether the driver has accepted a feature, by its bit */
+static bool has_feature(struct vm *vm, unsigned int bit)
+{
+	const char *features;
+
+	features = guest(vm, 10000, "read /sys/bus/virtio/devices/%s/features",
+			 guest_balloon_device(vm));
+	check(strlen(features) > bit, "cannot tell features from \"%s\"",
+	      features);
+	return features[bit] == '1';
+}
+
+#define PAGE_POISON_BIT	4
+#define REPORTING_BIT	5
+
+/* Fills most of the guest's memory and lets go of it again. */
+static void use_memory(struct vm *vm, unsigned int mib)
+{
+	guest(vm, 10000, "hold user %u 9", mib);
+	guest(vm, 120000, "wait user 120000");
+	check(!reply_number(guest(vm, 60000, "verify user"), "bad"),
+	      "memory does not keep its content");
+	guest(vm, 10000, "stop user");
+}
+
+/* F3: a device that does not know what free pages contain gets no reports. */
+static void poison_unknown(void)
+{
+	struct vm_config config = {
+		.name = "unknown", .mem_mib = 512, .append = "init_on_free=1",
+		.balloon = "free-page-reporting=on,page-poison=off",
+	};
+	struct vm vm;
+
+	vm_boot(&vm, &config);
+	check(!has_feature(&vm, PAGE_POISON_BIT), "PAGE_POISON was not offered");
+	check(!has_feature(&vm, REPORTING_BIT),
+	      "REPORTING accepted although the device may change free pages");
+	balloon_go(&vm, 320, 60000);
+	check_empty(&vm);
+	vm_stop(&vm);
+}
+
+/* F2, P2: accepted if pages are zeroed when freed, and reporting works. */
+static void poison_zero(void)
+{
+	struct vm_config config = {
+		.name = "zero", .mem_mib = 512, .append = "init_on_free=1",
+		.balloon = "free-page-reporting=on",
+	};
+	struct vm vm;
+
+	vm_boot(&vm, &config);
+	check(has_feature(&vm, PAGE_POISON_BIT) &&
+	      has_feature(&vm, REPORTING_BIT),
+	      "PAGE_POISON or REPORTING not accepted with init_on_free");
+	use_memory(&vm, 256);
+	sleep_ms(5000);
+	use_memory(&vm, 256);
+	check_empty(&vm);
+	vm_stop(&vm);
+}
+
+/*
+ * B10: after a suspend the device knows again that free pages are filled with
+ * 0xaa, and does not replace them by zeroes. The kernel reports it when it
+ * finds anything else in a free page.
+ */
+static void poison_suspend(void)
+{
+	struct vm_config config = {
+		.name = "suspend", .mem_mib = 512, .append = "page_poison=1",
+		.balloon = "free-page-reporting=on",
+	};
+	struct vm vm;
+
+	vm_boot(&vm, &config);
+	if (!has_feature(&vm, PAGE_POISON_BIT)) {
+		note("B10 is for kernels with CONFIG_PAGE_POISONING, this one has none");
+		vm_stop(&vm);
+		return;
+	}
+	use_memory(&vm, 200);
+	suspend_and_wake(&vm);
+	use_memory(&vm, 200);
+	sleep_ms(6000);
+	use_memory(&vm, 256);
+	check_empty(&vm);
+	vm_stop(&vm);
+	note("no free page was damaged by suspend and reporting (B10)");
+}
+
+static void poison(void)
+{
+	poison_unknown();
+	poison_zero();
+	poison_suspend();
+}
+
+/* A legacy device: other registers, guest endianness, the same balloon */
+static void legacy(void)
+{
+	struct vm_config config = {
+		.name = "vm", .mem_mib = 512,
+		.balloon = "disable-modern=on,disable-legacy=off,deflate-on-oom=on",
+	};
+	struct vm vm;
+
+	vm_boot(&vm, &config);
+	check(!has_feature(&vm, 32), "this is not a legacy device");
+	poll_stats(&vm, 1);
+	balloon_go(&vm, 320, 60000);
+	check_books(&vm);
+	check_stats(&vm);
+	check_empty(&vm);
+	vm_stop(&vm);
+}
+
 static const char *migration_state(struct vm *vm, uint64_t *sent_bytes)
 {
 	static char state[32];
@@ -346,7 +464,9 @@ static void hinting_unbind(void)
 
 const struct scenario host_scenarios[] = {
 	{ "stats", stats, 120, NEED_ANY },
+	{ "legacy", legacy, 60, NEED_ANY },
 	{ "reporting", reporting, 180, NEED_ANY },
+	{ "poison", poison, 180, NEED_ANY },
 	{ "hinting", hinting, 240, NEED_ANY },
 	{ "hinting-unbind", hinting_unbind, 120, NEED_ANY },
 	{ }
