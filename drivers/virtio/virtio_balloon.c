@@ -210,6 +210,7 @@ struct virtballoon {
 	/* Worker that moves the size to the target; its fields are its own. */
 	struct delayed_work size_work;
 	unsigned int retry_ms;
+	unsigned int nr_changes_seen;	/* nr_changes before the last look */
 	u64 short_target_bp;	/* target that was reported as out of reach */
 	bool is_short;
 	bool is_stalled;
@@ -218,6 +219,7 @@ struct virtballoon {
 	spinlock_t event_lock;
 	bool stopping;		/* also read without: once set, stays */
 	bool hint_changed;
+	unsigned int nr_changes;	/* of the config space, to compare */
 	unsigned long awake;
 	/* Bumped by every callback of a queue, so that waiters can look. */
 	atomic_t acks;
@@ -509,11 +511,11 @@ static bool virtballoon_can_name(struct page *page)
 
 /*
  * Allocates up to @nr_pages, linked through lru. Called without locks, as it
- * may reclaim and run the OOM notifier. Returns how many there are.
+ * may reclaim and run the OOM notifier.
  */
-static unsigned long virtballoon_alloc_pages(struct virtballoon *vb,
-					     struct list_head *pages,
-					     unsigned long nr_pages)
+static void virtballoon_alloc_pages(struct virtballoon *vb,
+				    struct list_head *pages,
+				    unsigned long nr_pages)
 {
 	unsigned long nr_got = 0;
 	LIST_HEAD(unnamed);
@@ -536,7 +538,6 @@ static unsigned long virtballoon_alloc_pages(struct virtballoon *vb,
 		dev_warn_once(&vb->vdev->dev,
 			      "memory above 16 TiB is out of the device's reach\n");
 	virtballoon_free_pages(&unnamed);
-	return nr_got;
 }
 
 /* ------------------------------------------------------------------------
@@ -790,6 +791,16 @@ static void virtballoon_doze(struct virtballoon *vb, int acks)
 }
 
 /*
+ * A PCI device that has been pulled out reads as ones. It owns nothing, and
+ * the transport would wait for its status to become zero for ever.
+ */
+static void virtballoon_reset_device(struct virtio_device *vdev)
+{
+	if (vdev->config->get_status(vdev) != U8_MAX)
+		virtio_reset_device(vdev);
+}
+
+/*
  * Resets the device, for good or until start() is called. Whatever it had is
  * the guest's again. The caller holds @lock, or nobody else is left.
  */
@@ -798,7 +809,7 @@ static void virtballoon_reset(struct virtballoon *vb)
 	lockdep_assert_held(&vb->lock);
 	if (vb->gone)
 		return;
-	virtio_reset_device(vb->vdev);
+	virtballoon_reset_device(vb->vdev);
 	WRITE_ONCE(vb->gone, true);
 	virtballoon_recall(vb, &vb->inflate);
 	virtballoon_recall(vb, &vb->deflate);
@@ -877,10 +888,11 @@ static int virtballoon_wait(struct virtballoon *vb,
 
 		scoped_guard(mutex, &vb->lock) {
 			virtballoon_reap(vb, ring);
-			if (ring->nr_busy <= nr_busy)
-				return 0;
+			/* Also with nothing to wait for: no more will work. */
 			if (vb->gone || virtqueue_is_broken(ring->vq))
 				return -EIO;
+			if (ring->nr_busy <= nr_busy)
+				return 0;
 			if (ring->nr_busy < last_busy)
 				deadline = jiffies + patience;
 			last_busy = ring->nr_busy;
@@ -927,13 +939,13 @@ static unsigned long virtballoon_send_inflate(struct virtballoon *vb,
 }
 
 /*
- * One batch towards a larger balloon. Returns the pages that could be had, 0
- * if there is no memory, or why the device did not take them.
+ * One batch towards a larger balloon. Returns the pages that were sent, 0 if
+ * there is no memory, or why the device did not take them.
  */
 static long virtballoon_inflate_batch(struct virtballoon *vb,
 				      unsigned long nr_pages)
 {
-	unsigned long nr_got;
+	unsigned long nr_sent = 0;
 	LIST_HEAD(pages);
 	int err;
 
@@ -947,14 +959,16 @@ static long virtballoon_inflate_batch(struct virtballoon *vb,
 				      true);
 	if (err)
 		return err;
-	nr_got = virtballoon_alloc_pages(vb, &pages, nr_pages);
-	if (nr_got && !READ_ONCE(vb->stopping)) {
-		scoped_guard(mutex, &vb->lock)
-			virtballoon_send_inflate(vb, &pages);
+	virtballoon_alloc_pages(vb, &pages, nr_pages);
+	scoped_guard(mutex, &vb->lock) {
+		virtballoon_reap(vb, &vb->deflate);
+		/* A rescue meanwhile wants the memory, and may name it, too. */
+		if (!vb->deflate.nr_busy && !READ_ONCE(vb->stopping))
+			nr_sent = virtballoon_send_inflate(vb, &pages);
 	}
 	virtballoon_free_pages(&pages);
 	err = virtballoon_wait(vb, &vb->inflate, 0, VIRTBALLOON_ACK_MS, true);
-	return err ?: (long)nr_got;
+	return err ?: (long)nr_sent;
 }
 
 /*
@@ -1202,6 +1216,10 @@ static void virtballoon_relax(struct virtballoon *vb,
 	guard(spinlock_irqsave)(&vb->event_lock);
 	if (!test_bit(reason, &vb->awake))
 		return;
+	/* A change that the worker has not looked at yet keeps it awake. */
+	if (reason == VIRTBALLOON_AWAKE_SIZE && !vb->stopping && !vb->gone &&
+	    vb->nr_changes != vb->nr_changes_seen)
+		return;
 	__clear_bit(reason, &vb->awake);
 	if (!vb->awake)
 		pm_relax(&vb->vdev->dev);
@@ -1219,12 +1237,17 @@ static u64 virtballoon_now_ms(void)
 static void virtballoon_look(struct virtballoon *vb,
 			     struct virtballoon_view *view)
 {
+	scoped_guard(spinlock_irqsave, &vb->event_lock)
+		vb->nr_changes_seen = vb->nr_changes;
 	view->kdump = is_kdump_kernel();
 	/* Little endian on legacy devices, too (spec: "Legacy Interface"). */
 	virtio_cread_le(vb->vdev, struct virtio_balloon_config, num_pages,
 			&view->target_bp);
 	view->spare_pages = virtballoon_spare_pages(vb);
 	guard(mutex)(&vb->lock);
+	/* What the device was slow to answer is settled here at the latest. */
+	virtballoon_reap(vb, &vb->inflate);
+	virtballoon_reap(vb, &vb->deflate);
 	view->size_pages = vb->size_pages + vb->inflate.owned_pages -
 			   vb->deflate.owned_pages;
 	view->room_pages = (unsigned long)VIRTBALLOON_SLOT_PAGES *
@@ -1285,7 +1308,8 @@ static unsigned int virtballoon_do_step(struct virtballoon *vb,
 	}
 	if (nr_done == -EINTR)
 		return 0;
-	virtballoon_note_stalled(vb, nr_done == -ETIMEDOUT);
+	if (step.action != VIRTBALLOON_WAIT)
+		virtballoon_note_stalled(vb, nr_done == -ETIMEDOUT);
 	virtballoon_write_actual(vb);
 	/*
 	 * Beside a file that is read, allocations fail now and then although
@@ -1308,12 +1332,16 @@ static unsigned int virtballoon_do_step(struct virtballoon *vb,
 /* At the target, apart from buffers that the device may still have. */
 static void virtballoon_rest(struct virtballoon *vb)
 {
-	bool busy;
+	bool busy, broken;
 
 	scoped_guard(mutex, &vb->lock) {
-		virtballoon_reap(vb, &vb->inflate);
-		virtballoon_reap(vb, &vb->deflate);
 		busy = vb->inflate.nr_busy || vb->deflate.nr_busy;
+		broken = virtqueue_is_broken(vb->inflate.vq) ||
+			 virtqueue_is_broken(vb->deflate.vq);
+	}
+	if (broken) {
+		virtballoon_fail(vb, "queue broken");
+		return;
 	}
 	virtballoon_write_actual(vb);
 	virtballoon_relax(vb, VIRTBALLOON_AWAKE_SIZE);
@@ -1540,6 +1568,8 @@ static void virtballoon_stats_func(struct work_struct *work)
 					      stats_work);
 	unsigned int len;
 
+	/* First, as the next request may come before this is over. */
+	virtballoon_relax(vb, VIRTBALLOON_AWAKE_STATS);
 	if (!READ_ONCE(vb->gone) && virtqueue_get_buf(vb->stats_vq, &len)) {
 		if (virtballoon_stat_send(vb))
 			dev_warn(&vb->vdev->dev,
@@ -1547,7 +1577,6 @@ static void virtballoon_stats_func(struct work_struct *work)
 		else
 			virtqueue_kick(vb->stats_vq);
 	}
-	virtballoon_relax(vb, VIRTBALLOON_AWAKE_STATS);
 }
 
 static void virtballoon_stats_asked(struct virtqueue *vq)
@@ -1689,9 +1718,10 @@ static int virtballoon_hint_blocks(struct virtballoon *vb)
 	/* One entry stays free for the id that ends the sequence. */
 	unsigned int depth = min(VIRTBALLOON_HINT_DEPTH,
 				 virtqueue_get_vring_size(vb->hint_vq) - 1);
-	int err = 0;
+	int err = depth ? 0 : -ENOSPC;
 
 	while (!err && !virtballoon_hint_interrupted(vb)) {
+		cond_resched();
 		while (!err && vb->hint_busy < depth)
 			err = virtballoon_hint_block(vb);
 		virtqueue_kick(vb->hint_vq);
@@ -1721,7 +1751,9 @@ static void virtballoon_hint_serve(struct virtballoon *vb, u32 id)
 						       VIRTIO_BALLOON_CMD_ID_STOP);
 		err = err ?: virtballoon_hint_wait(vb, 0);
 	}
-	if (err && err != -EINTR)
+	if (err == -EIO)
+		virtballoon_fail(vb, "queue broken");
+	else if (err && err != -EINTR)
 		dev_warn_ratelimited(&vb->vdev->dev,
 				     "free page hinting ended early: %d\n",
 				     err);
@@ -1906,6 +1938,7 @@ static void virtballoon_config_changed(struct virtio_device *vdev)
 		if (vb->stopping)
 			return;
 		virtballoon_stay_awake(vb, VIRTBALLOON_AWAKE_SIZE);
+		vb->nr_changes++;
 		WRITE_ONCE(vb->hint_changed, vb->hint_vq);
 	}
 	virtballoon_run_size(vb);
@@ -2007,8 +2040,12 @@ static int virtballoon_start(struct virtballoon *vb)
 				&vb->actual_bp);
 		WRITE_ONCE(vb->gone, false);
 	}
-	if (vb->stats_vq)
+	if (vb->stats_vq) {
 		virtqueue_kick(vb->stats_vq);
+		/* The device may have asked while it still counted as gone. */
+		scoped_guard(spinlock_irqsave, &vb->event_lock)
+			queue_work(vb->wq, &vb->stats_work);
+	}
 	virtballoon_start_reporting(vb);
 	virtballoon_run_size(vb);
 	virtballoon_run_hint(vb);
@@ -2201,7 +2238,7 @@ static void virtballoon_remove(struct virtio_device *vdev)
 	empty = virtballoon_stop(vb);
 	/* A restore that failed leaves the device in an odd state. */
 	if (vdev->config->get_status(vdev))
-		virtio_reset_device(vdev);
+		virtballoon_reset_device(vdev);
 	virtballoon_remove_shrinker(vb);
 	device_set_wakeup_capable(&vdev->dev, false);
 	vdev->priv = NULL;

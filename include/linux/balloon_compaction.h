@@ -73,7 +73,8 @@ static inline void balloon_page_set_movable(struct balloon_dev_info *balloon,
 
 static inline void balloon_page_clear_movable(struct page *page)
 {
-	if (!__PageMovable(page))
+	/* Once cleared, the page still says movable, but has no balloon. */
+	if (!__PageMovable(page) || !page_private(page))
 		return;
 	__ClearPageMovable(page);
 	set_page_private(page, 0);

@@ -228,7 +228,8 @@ static void compaction(void)
 		.name = "vm", .mem_mib = 512, .balloon = "deflate-on-oom=on",
 	};
 	struct counters before, c;
-	uint64_t got;
+	uint64_t got = 0;
+	unsigned int round;
 	struct vm vm;
 
 	vm_boot(&vm, &config);
@@ -241,10 +242,24 @@ static void compaction(void)
 	balloon_go(&vm, 360, 60000);
 	guest(&vm, 10000, "stop a");
 	balloon_go(&vm, 330, 60000);
+	/*
+	 * Which pages compaction picks depends on where they happen to lie:
+	 * stir memory until it had to pick some of the balloon's.
+	 */
 	before = guest_counters(&vm);
-	guest(&vm, 120000, "compact");
-	got = reply_number(guest(&vm, 120000, "hugepages 40"), "got");
-	c = guest_counters(&vm);
+	for (round = 0; round < 20; round++) {
+		guest(&vm, 120000, "compact");
+		got = reply_number(guest(&vm, 120000, "hugepages 40"), "got");
+		c = guest_counters(&vm);
+		if (c.migrate > before.migrate + 100)
+			break;
+		guest(&vm, 30000, "hugepages 0");
+		guest(&vm, 10000, "hold stir %u", 20 + round);
+		guest(&vm, 60000, "wait stir 60000");
+		balloon_go(&vm, 320 + round, 60000);
+		guest(&vm, 10000, "stop stir");
+		balloon_go(&vm, 330 - round, 60000);
+	}
 	note("%llu balloon pages migrated, %llu of 40 huge pages had",
 	     (unsigned long long)(c.migrate - before.migrate),
 	     (unsigned long long)got);
