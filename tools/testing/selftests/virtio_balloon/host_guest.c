@@ -11,6 +11,19 @@
 
 static char last_command[512];
 
+/* Most likely QEMU is about to end: say how, when it has. */
+__attribute__((noreturn))
+static void channel_lost(struct vm *vm)
+{
+	uint64_t deadline_ms = now_ms() + 3000;
+
+	while (now_ms() < deadline_ms) {
+		vm_check_alive(vm);
+		sleep_ms(20);
+	}
+	fail("the guest's command channel is closed");
+}
+
 static void send_text(struct vm *vm, const char *text)
 {
 	size_t done = 0, len = strlen(text);
@@ -18,6 +31,8 @@ static void send_text(struct vm *vm, const char *text)
 	while (done < len) {
 		ssize_t n = write(vm->guest_fd, text + done, len - done);
 
+		if (n < 0 && errno == EPIPE)
+			channel_lost(vm);
 		check(n > 0 || errno == EINTR,
 		      "cannot send a command to the guest: %s",
 		      strerror(errno));
@@ -61,10 +76,8 @@ static bool read_line(struct vm *vm, char *line, size_t size,
 			vm_check_alive(vm);
 			continue;
 		}
-		if (read(vm->guest_fd, &c, 1) != 1) {
-			vm_check_alive(vm);
-			fail("the guest's command channel is closed");
-		}
+		if (read(vm->guest_fd, &c, 1) != 1)
+			channel_lost(vm);
 		if (c == '\n')
 			break;
 		if (c != '\r' && len < size - 1)
