@@ -96,7 +96,7 @@ static void check_stats(struct vm *vm)
 static void stats(void)
 {
 	struct vm_config config = {
-		.name = "vm", .mem_mib = 512, .balloon = "",
+		.name = "vm", .mem_mib = 512, .cpus = 1, .balloon = "",
 	};
 	char device[32];
 	struct vm vm;
@@ -246,7 +246,7 @@ static void poison_suspend(void)
 {
 	struct vm_config config = {
 		.name = "suspend", .mem_mib = 512, .append = "page_poison=1",
-		.balloon = "free-page-reporting=on",
+		.cpus = 1, .balloon = "free-page-reporting=on",
 	};
 	struct vm vm;
 
