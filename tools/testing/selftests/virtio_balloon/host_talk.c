@@ -338,15 +338,17 @@ static uint64_t finish_migration(struct vm *vm)
  * Before version 9, QEMU without KVM misses writes that go through an entry of
  * the CPU's TLB that was there when the dirty bitmap was fetched (QEMU commit
  * "physmem: Fix migration dirty bitmap coherency with TCG memory access"). A
- * guest that is idle in user space keeps such entries. So have one CPU, and
- * page table isolation, and a process that does nothing but system calls: then
- * the page tables change all the time, and with them the entries go.
+ * guest that is idle in user space keeps such entries. So have one CPU, two
+ * processes that do nothing but pass it to each other, and page table isolation
+ * where the kernel has it: then the page tables change all the time, and with
+ * them the entries go.
  */
 #define FLUSH_TLB_APPEND	"pti=on"
 
 static void flush_tlb_all_the_time(struct vm *vm)
 {
-	guest(vm, 10000, "spin flush");
+	guest(vm, 10000, "spin flush-1");
+	guest(vm, 10000, "spin flush-2");
 }
 
 /*
@@ -384,7 +386,8 @@ static uint64_t migrate_guest(const char *options)
 	vm_connect_guest(&target);
 	target.boot_total_bytes = source.boot_total_bytes;
 	target.boot_usable_bytes = source.boot_usable_bytes;
-	guest(&target, 10000, "stop flush");
+	guest(&target, 10000, "stop flush-1");
+	guest(&target, 10000, "stop flush-2");
 	check(!reply_number(guest(&target, 60000, "verify keep"), "bad"),
 	      "memory in use was damaged by the migration");
 	/* All hinted blocks are back, and usable. */
