@@ -23,6 +23,7 @@
 #include <sys/klog.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -35,6 +36,11 @@
 #define MIB		(1UL << 20)
 #define MAX_WORDS	32
 #define MAX_JOBS	24
+#define MAX_TIME_MS	3600000UL
+/* A job that does nothing for so long is given up. */
+#define STALL_MS	120000UL
+/* Where a file is taken for one without an end */
+#define MAX_READ_BYTES	(64 * MIB)
 #define DRIVER_DIR	"/sys/bus/virtio/drivers/virtio_balloon/"
 #define DEVICES_DIR	"/sys/bus/virtio/devices/"
 
@@ -69,6 +75,8 @@ static int channel_out = STDOUT_FILENO;
 static char file_buf[512 * 1024];
 static char out_buf[64 * 1024];
 static size_t out_len;
+static bool in_line;		/* the last line of the answer has no end yet */
+static char whole_line[4096];	/* the command as it came */
 
 static uint64_t now_ms(void)
 {
@@ -134,20 +142,30 @@ static void put_line(const char *format, ...)
 	put_bytes(line, len);
 }
 
-/* A text of several lines, each as one line of the answer */
+/*
+ * A text of several lines, each as one line of the answer. A line may come in
+ * parts; end_text() ends the last one.
+ */
 static void put_text(const char *text, size_t len)
 {
 	while (len) {
 		const char *end = memchr(text, '\n', len);
-		size_t n = end ? (size_t)(end - text) : len;
+		size_t n = end ? (size_t)(end - text) + 1 : len;
 
-		put_bytes("= ", 2);
+		if (!in_line)
+			put_bytes("= ", 2);
 		put_bytes(text, n);
-		put_bytes("\n", 1);
-		n += end ? 1 : 0;
+		in_line = !end;
 		text += n;
 		len -= n;
 	}
+}
+
+static void end_text(void)
+{
+	if (in_line)
+		put_bytes("\n", 1);
+	in_line = false;
 }
 
 static void put_ok(void)
@@ -264,6 +282,10 @@ static struct job *new_job(const char *name)
 {
 	int i;
 
+	if (strlen(name) >= sizeof(jobs[0].name)) {
+		put_line("error the name %.32s... is too long", name);
+		return NULL;
+	}
 	for (i = 0; i < MAX_JOBS; i++)
 		if (jobs[i].pid && !strcmp(jobs[i].name, name)) {
 			put_line("error there is a job named %s", name);
@@ -315,6 +337,8 @@ static void put_job(struct job *job)
 /* Runs in the child before anything else. */
 static void become_job(void)
 {
+	/* With --stdio nobody else would end it. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	write_file("/proc/self/oom_score_adj", "0");
 	munlockall();
 	close(channel_in);
@@ -344,10 +368,11 @@ static void hold_verify(struct job_report *report, const char *memory,
 {
 	uint64_t i, bad = 0;
 
-	for (i = 0; i < nr_pages; i++)
+	for (i = 0; i < nr_pages; i++) {
 		bad += !page_is_good((const void *)(memory + i * PAGE_BYTES),
 				     seed, i);
-	report->pages = nr_pages;
+		report->pages = i + 1;
+	}
 	report->bad = bad;
 	report->verify_done = report->verify_asked;
 }
@@ -378,16 +403,22 @@ static void hold(struct job *job, uint64_t mib, uint64_t seed)
 static void stream(struct job *job, const char *path)
 {
 	static char buf[MIB];
+	uint64_t bytes = 0, pass_bytes;
 	ssize_t n;
 	int fd = open(path, O_RDONLY);
 
 	if (fd < 0)
 		_exit(errno);
 	for (;;) {
-		while ((n = read(fd, buf, sizeof(buf))) > 0)
-			job->report->progress_mib += n / MIB;
+		pass_bytes = bytes;
+		while ((n = read(fd, buf, sizeof(buf))) > 0) {
+			bytes += n;
+			job->report->progress_mib = bytes / MIB;
+		}
 		if (n < 0)
 			_exit(errno);
+		if (bytes == pass_bytes)
+			_exit(ENODATA);
 		job->report->touches++;	/* passes */
 		job->report->ready = 1;
 		lseek(fd, 0, SEEK_SET);
@@ -453,15 +484,27 @@ static void wait_job(struct job *job, uint64_t timeout_ms, bool until_gone)
 		job->pid = 0;
 }
 
+/* Waits as long as the job gets on: memory may have to come from swap. */
 static void verify_job(struct job *job)
 {
 	struct job_report *report = job->report;
+	uint64_t seen = 0, moved_ms = now_ms();
 
+	report->pages = 0;
 	report->verify_asked++;
 	while (report->verify_done != report->verify_asked) {
 		look_at_job(job);
 		if (job->gone) {
 			put_line("error job %s is gone", job->name);
+			return;
+		}
+		if (report->pages != seen) {
+			seen = report->pages;
+			moved_ms = now_ms();
+		}
+		if (now_ms() - moved_ms > STALL_MS) {
+			put_line("error job %s does nothing for %lu ms",
+				 job->name, STALL_MS);
 			return;
 		}
 		sleep_ms(10);
@@ -471,14 +514,27 @@ static void verify_job(struct job *job)
 	put_ok();
 }
 
+/* After SIGKILL: ends soon, unless the kernel itself is stuck. */
+static bool wait_gone(struct job *job)
+{
+	uint64_t end_ms = now_ms() + STALL_MS;
+
+	look_at_job(job);
+	while (!job->gone && now_ms() < end_ms) {
+		sleep_ms(5);
+		look_at_job(job);
+	}
+	return job->gone;
+}
+
 static void stop_job(struct job *job)
 {
 	look_at_job(job);
-	if (!job->gone) {
+	if (!job->gone)
 		kill(job->pid, SIGKILL);
-		waitpid(job->pid, &job->status, 0);
-		job->gone = true;
-		job->end_ms = now_ms();
+	if (!wait_gone(job)) {
+		put_line("error job %s cannot be killed", job->name);
+		return;
 	}
 	put_job(job);
 	job->pid = 0;
@@ -555,9 +611,30 @@ static bool on_cmdline(const char *text)
 
 /* ---- commands ---------------------------------------------------------- */
 
-static uint64_t number(const char *word)
+/* Answers with an error if the word is no number up to @max. */
+static bool number(const char *word, uint64_t max, uint64_t *value)
 {
-	return word ? strtoull(word, NULL, 0) : 0;
+	char *end;
+
+	errno = 0;
+	*value = strtoull(word, &end, 0);
+	if (!errno && *word != '-' && end != word && !*end && *value <= max)
+		return true;
+	put_line("error %.64s is no value from 0 to %llu", word,
+		 (unsigned long long)max);
+	return false;
+}
+
+/* What follows the first @n words, with all its spaces */
+static const char *rest_of_line(int n)
+{
+	const char *rest = whole_line + strspn(whole_line, " ");
+
+	while (n--) {
+		rest += strcspn(rest, " ");
+		rest += strspn(rest, " ");
+	}
+	return rest;
 }
 
 static void do_ping(int n, char **w)
@@ -569,29 +646,32 @@ static void do_ping(int n, char **w)
 
 static void do_read(int n, char **w)
 {
-	ssize_t len = read_file(w[1], file_buf, sizeof(file_buf));
+	/* Not blocking: a trace pipe ends where it is empty. */
+	int fd = open(w[1], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	size_t bytes = 0;
+	ssize_t len = 0;
 
 	(void)n;
-	if (len < 0) {
-		put_errno(w[1]);
-		return;
+	while (fd >= 0 && bytes < MAX_READ_BYTES &&
+	       (len = read(fd, file_buf, sizeof(file_buf))) > 0) {
+		put_text(file_buf, len);
+		bytes += len;
 	}
-	put_text(file_buf, len);
-	put_ok();
+	end_text();
+	if (fd < 0 || (len < 0 && errno != EAGAIN))
+		put_errno(w[1]);
+	else if (len > 0)
+		put_line("error %s: has no end", w[1]);
+	else
+		put_ok();
+	if (fd >= 0)
+		close(fd);
 }
 
 static void do_write(int n, char **w)
 {
-	char text[1024] = "";
-	int i;
-
-	for (i = 2; i < n; i++) {
-		size_t used = strlen(text);
-
-		snprintf(text + used, sizeof(text) - used, "%s%s",
-			 i > 2 ? " " : "", w[i]);
-	}
-	answer_write(w[1], text);
+	(void)n;
+	answer_write(w[1], rest_of_line(2));
 }
 
 static void do_dmesg(int n, char **w)
@@ -605,53 +685,44 @@ static void do_dmesg(int n, char **w)
 		return;
 	}
 	put_text(file_buf, len);
+	end_text();
 	put_ok();
 }
 
-static void put_vmstat(void)
+static void put_vmstat(char *buf)
 {
-	static char buf[32 * 1024];
-	ssize_t len = read_file("/proc/vmstat", buf, sizeof(buf) - 1);
 	char *line, *save;
 
-	if (len < 0)
-		return;
-	buf[len] = 0;
 	for (line = strtok_r(buf, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
 		put_line("= vmstat.%s", line);
 }
 
-static void put_meminfo(void)
+/* Numbers of huge pages have no unit. */
+static void put_meminfo(char *buf)
 {
-	static char buf[8 * 1024];
-	ssize_t len = read_file("/proc/meminfo", buf, sizeof(buf) - 1);
-	char *line, *save, name[64];
-	unsigned long long kib;
+	char *line, *save, name[64], unit[4];
+	unsigned long long value;
+	int n;
 
-	if (len < 0)
-		return;
-	buf[len] = 0;
 	for (line = strtok_r(buf, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save))
-		if (sscanf(line, "%63[^:]: %llu kB", name, &kib) == 2)
-			put_line("= meminfo.%s %llu", name, kib * 1024);
+	     line = strtok_r(NULL, "\n", &save)) {
+		n = sscanf(line, "%63[^:]: %llu %3s", name, &value, unit);
+		if (n >= 2)
+			put_line("= meminfo.%s %llu", name,
+				 n == 3 ? value * 1024 : value);
+	}
 }
 
 /*
  * Free pages that wait in lists of a CPU. They can be many and are not part of
  * MemFree. /proc/zoneinfo has a line "count: N" for each zone and CPU.
  */
-static void put_percpu_pages(void)
+static void put_percpu_pages(char *buf)
 {
-	static char buf[32 * 1024];
-	ssize_t len = read_file("/proc/zoneinfo", buf, sizeof(buf) - 1);
 	char *line, *save;
 	unsigned long long sum = 0, count;
 
-	if (len < 0)
-		return;
-	buf[len] = 0;
 	for (line = strtok_r(buf, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save))
 		if (sscanf(line, " count: %llu", &count) == 1)
@@ -659,14 +730,36 @@ static void put_percpu_pages(void)
 	put_line("= percpu_free_bytes %llu", sum * PAGE_BYTES);
 }
 
+/* Reads all before it answers, so that the counters belong together. */
 static void do_counters(int n, char **w)
 {
+	static struct counter_file {
+		const char *path;
+		void (*put)(char *buf);
+		char buf[32 * 1024];
+	} files[] = {
+		{ .path = "/proc/zoneinfo", .put = put_percpu_pages },
+		{ .path = "/proc/meminfo", .put = put_meminfo },
+		{ .path = "/proc/vmstat", .put = put_vmstat },
+	};
+	uint64_t uptime_ms = now_ms();
+	ssize_t len;
+	int i;
+
 	(void)n;
 	(void)w;
-	put_percpu_pages();
-	put_meminfo();
-	put_vmstat();
-	put_line("= uptime_ms %llu", (unsigned long long)now_ms());
+	for (i = 0; i < 3; i++) {
+		len = read_file(files[i].path, files[i].buf,
+				sizeof(files[i].buf) - 1);
+		if (len < 0) {
+			put_errno(files[i].path);
+			return;
+		}
+		files[i].buf[len] = 0;
+	}
+	for (i = 0; i < 3; i++)
+		files[i].put(files[i].buf);
+	put_line("= uptime_ms %llu", (unsigned long long)uptime_ms);
 	put_ok();
 }
 
@@ -705,10 +798,14 @@ static int write_pages(int fd, uint64_t mib)
 
 static void do_mkfile(int n, char **w)
 {
-	int fd = open(w[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	uint64_t mib;
+	int fd;
 
 	(void)n;
-	if (fd < 0 || write_pages(fd, number(w[2])))
+	if (!number(w[2], MIB, &mib))
+		return;
+	fd = open(w[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0 || write_pages(fd, mib))
 		put_errno(w[1]);
 	else
 		put_ok();
@@ -724,11 +821,17 @@ static void answer_started(struct job *job)
 
 static void do_hold(int n, char **w)
 {
-	struct job *job = new_job(w[1]);
-	int side = job ? start_job(job) : -1;
+	uint64_t mib, seed = 1;
+	struct job *job;
+	int side;
 
+	if (!number(w[2], MIB, &mib) ||
+	    (n > 3 && !number(w[3], UINT64_MAX, &seed)))
+		return;
+	job = new_job(w[1]);
+	side = job ? start_job(job) : -1;
 	if (!side)
-		hold(job, number(w[2]), n > 3 ? number(w[3]) : 1);
+		hold(job, mib, seed);
 	if (side > 0)
 		answer_started(job);
 }
@@ -747,12 +850,17 @@ static void do_stream(int n, char **w)
 
 static void do_mapread(int n, char **w)
 {
-	struct job *job = new_job(w[1]);
-	int side = job ? start_job(job) : -1;
+	uint64_t seconds;
+	struct job *job;
+	int side;
 
 	(void)n;
+	if (!number(w[3], MAX_TIME_MS / 1000, &seconds))
+		return;
+	job = new_job(w[1]);
+	side = job ? start_job(job) : -1;
 	if (!side)
-		mapread(job, w[2], number(w[3]));
+		mapread(job, w[2], seconds);
 	if (side > 0)
 		answer_started(job);
 }
@@ -792,19 +900,21 @@ static void do_verify(int n, char **w)
 static void do_wait(int n, char **w)
 {
 	struct job *job = find_job(w[1]);
+	uint64_t timeout_ms;
 
 	(void)n;
-	if (job)
-		wait_job(job, number(w[2]), false);
+	if (job && number(w[2], MAX_TIME_MS, &timeout_ms))
+		wait_job(job, timeout_ms, false);
 }
 
 static void do_join(int n, char **w)
 {
 	struct job *job = find_job(w[1]);
+	uint64_t timeout_ms;
 
 	(void)n;
-	if (job)
-		wait_job(job, number(w[2]), true);
+	if (job && number(w[2], MAX_TIME_MS, &timeout_ms))
+		wait_job(job, timeout_ms, true);
 }
 
 static void do_stop(int n, char **w)
@@ -816,26 +926,33 @@ static void do_stop(int n, char **w)
 		stop_job(job);
 }
 
-/* Collects the child's output until it closes it, or the time is over. */
-static size_t collect(int fd, uint64_t end_ms)
+/* Passes on what a program writes until it ends, or the time is over. */
+static bool follow(struct job *job, int fd, uint64_t end_ms)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	size_t len = 0;
 	ssize_t n;
 
-	while (len < sizeof(file_buf) && now_ms() < end_ms) {
-		if (poll(&pfd, 1, 50) <= 0)
-			continue;
-		n = read(fd, file_buf + len, sizeof(file_buf) - len);
-		if (n <= 0)
-			break;
-		len += n;
-	}
-	return len;
+	do {
+		/* First, so that what a program left behind is read as well. */
+		look_at_job(job);
+		n = 1;
+		while (poll(&pfd, 1, job->gone ? 0 : 5) > 0 &&
+		       now_ms() < end_ms) {
+			n = read(fd, file_buf, sizeof(file_buf));
+			if (n <= 0)
+				break;
+			put_text(file_buf, n);
+		}
+		if (n <= 0)	/* closed: nothing more to poll for */
+			pfd.fd = -1;
+	} while (!job->gone && now_ms() < end_ms);
+	end_text();
+	return job->gone;
 }
 
 static void exec_child(int fd, char **argv)
 {
+	setpgid(0, 0);
 	become_job();
 	dup2(fd, STDOUT_FILENO);
 	dup2(fd, STDERR_FILENO);
@@ -846,51 +963,49 @@ static void exec_child(int fd, char **argv)
 
 static void do_exec(int n, char **w)
 {
-	uint64_t begin_ms = now_ms(), end_ms = begin_ms + number(w[1]);
-	int fds[2], status;
-	size_t len;
-	pid_t pid;
+	struct job job = { .name = "exec", .begin_ms = now_ms() };
+	uint64_t timeout_ms;
+	bool in_time;
+	int fds[2];
 
 	(void)n;
+	if (!number(w[1], MAX_TIME_MS, &timeout_ms))
+		return;
 	flush_out();
 	if (pipe2(fds, O_CLOEXEC)) {
 		put_errno("pipe");
 		return;
 	}
-	pid = fork();
-	if (!pid)
+	job.pid = fork();
+	if (!job.pid)
 		exec_child(fds[1], w + 2);
 	close(fds[1]);
-	len = collect(fds[0], end_ms);
+	if (job.pid > 0)	/* as the child does: whichever is first */
+		setpgid(job.pid, job.pid);
+	if (job.pid < 0) {
+		put_errno("fork");
+		close(fds[0]);
+		return;
+	}
+	in_time = follow(&job, fds[0], job.begin_ms + timeout_ms);
 	close(fds[0]);
-	while (pid > 0 && !waitpid(pid, &status, WNOHANG) && now_ms() < end_ms)
-		sleep_ms(5);
-	if (pid <= 0 || now_ms() >= end_ms) {
-		if (pid > 0) {
-			kill(pid, SIGKILL);
-			waitpid(pid, &status, 0);
-		}
+	if (!in_time) {
+		kill(-job.pid, SIGKILL);
+		wait_gone(&job);
 		put_line("error %s did not end in time", w[2]);
 		return;
 	}
-	put_text(file_buf, len);
-	put_line("= exit %d", WIFEXITED(status) ? WEXITSTATUS(status) :
-		 128 + WTERMSIG(status));
-	put_line("= elapsed_ms %llu", (unsigned long long)(now_ms() - begin_ms));
+	put_line("= exit %d", WIFEXITED(job.status) ? WEXITSTATUS(job.status) :
+		 128 + WTERMSIG(job.status));
+	put_line("= elapsed_ms %llu",
+		 (unsigned long long)(job.end_ms - job.begin_ms));
 	put_ok();
 }
 
 static void do_load(int n, char **w)
 {
-	char params[512] = "";
-	int i;
-
-	for (i = 2; i < n; i++) {
-		size_t used = strlen(params);
-
-		snprintf(params + used, sizeof(params) - used, "%s ", w[i]);
-	}
-	if (load_module(w[1], params))
+	(void)n;
+	if (load_module(w[1], rest_of_line(2)))
 		put_errno(w[1]);
 	else
 		put_ok();
@@ -930,11 +1045,14 @@ static void do_devices(int n, char **w)
 
 	(void)n;
 	(void)w;
-	while (dir && (entry = readdir(dir)))
+	if (!dir) {
+		put_errno(DEVICES_DIR);
+		return;
+	}
+	while ((entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
 			put_device(entry->d_name);
-	if (dir)
-		closedir(dir);
+	closedir(dir);
 	put_ok();
 }
 
@@ -1013,8 +1131,12 @@ static void do_swapon(int n, char **w)
 
 static void do_sleep(int n, char **w)
 {
+	uint64_t ms;
+
 	(void)n;
-	sleep_ms(number(w[1]));
+	if (!number(w[1], MAX_TIME_MS, &ms))
+		return;
+	sleep_ms(ms);
 	put_ok();
 }
 
@@ -1030,6 +1152,11 @@ static void do_poweroff(int n, char **w)
 {
 	(void)n;
 	(void)w;
+	/* Root may run this with --stdio on a machine that others use. */
+	if (getpid() != 1) {
+		put_line("error only the init of a guest powers off");
+		return;
+	}
 	put_ok();
 	flush_out();
 	tcdrain(channel_out);
@@ -1075,18 +1202,10 @@ static const struct command {
 	{ "poweroff", 1, do_poweroff, "" },
 };
 
-static void run_command(char *line)
+static void run_words(int n, char **words)
 {
-	char *words[MAX_WORDS + 1], *save;
 	size_t i;
-	int n = 0;
 
-	for (words[n] = strtok_r(line, " \r", &save); words[n] && n < MAX_WORDS;
-	     words[n] = strtok_r(NULL, " \r", &save))
-		n++;
-	words[n] = NULL;
-	if (!n)
-		return;
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(words[0], commands[i].name))
 			continue;
@@ -1095,16 +1214,30 @@ static void run_command(char *line)
 				 commands[i].usage);
 		else
 			commands[i].run(n, words);
-		flush_out();
 		return;
 	}
-	put_line("error unknown command %s", words[0]);
+	put_line("error unknown command %.64s", words[0]);
+}
+
+static void run_command(char *line)
+{
+	char *words[MAX_WORDS + 1], *save;
+	int n = 0;
+
+	line[strcspn(line, "\r")] = 0;
+	snprintf(whole_line, sizeof(whole_line), "%s", line);
+	for (words[n] = strtok_r(line, " ", &save); words[n] && n < MAX_WORDS;
+	     words[n] = strtok_r(NULL, " ", &save))
+		n++;
+	words[n] = NULL;
+	if (n)
+		run_words(n, words);
 	flush_out();
 }
 
 static void serve(void)
 {
-	static char line[4096];
+	static char line[sizeof(whole_line)];
 	size_t len = 0;
 	char c;
 
@@ -1115,13 +1248,20 @@ static void serve(void)
 			continue;
 		if (n <= 0)
 			return;
-		if (c == '\n') {
-			line[len] = 0;
-			len = 0;
-			run_command(line);
-		} else if (len < sizeof(line) - 1) {
-			line[len++] = c;
+		if (c != '\n') {
+			/* One byte too many tells that it is too long. */
+			if (len < sizeof(line))
+				line[len++] = c;
+			continue;
 		}
+		if (len == sizeof(line)) {
+			put_line("error the command is too long");
+			flush_out();
+		} else {
+			line[len] = 0;
+			run_command(line);
+		}
+		len = 0;
 	}
 }
 

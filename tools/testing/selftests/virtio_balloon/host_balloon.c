@@ -55,11 +55,12 @@ double balloon_go(struct vm *vm, uint64_t mib, unsigned int timeout_ms)
 
 /*
  * Pages that entered less pages that left are the pages in the balloon. They
- * move together but not at the same instant, so they get a moment.
+ * move together but not at the same instant, and a balloon that is still on
+ * its way moves on: look until both sides stand still and agree.
  */
 void check_books(struct vm *vm)
 {
-	uint64_t deadline_ms = now_ms() + 5000;
+	uint64_t deadline_ms = now_ms() + 30000;
 	uint64_t in_guest_bytes, in_host_bytes;
 	struct counters c;
 

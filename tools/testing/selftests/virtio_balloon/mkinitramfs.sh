@@ -25,7 +25,7 @@ die() {
 	exit 1
 }
 
-init= out= balloon= root= release= names=
+init='' out='' balloon='' root='' release='' names=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--help | -h) usage; exit 0 ;;
@@ -43,7 +43,10 @@ while [ $# -gt 0 ]; do
 	*) usage >&2; exit 2 ;;
 	esac
 done
-[ -n "$init" ] && [ -n "$out" ] || { usage >&2; exit 2; }
+if [ -z "$init" ] || [ -z "$out" ]; then
+	usage >&2
+	exit 2
+fi
 [ -x "$init" ] || die "no init program $init"
 command -v cpio >/dev/null || die "cpio is missing (Debian package cpio)"
 
@@ -66,6 +69,9 @@ cp "$init" "$stage/init"
 [ -z "$balloon" ] || copy_module "$balloon" "$stage/virtio_balloon.ko"
 
 moddir=$root/lib/modules/$release
+[ -z "$names" ] || [ -n "$release" ] || die "--module needs --release"
+[ -z "$names" ] || [ -r "$moddir/modules.dep" ] ||
+	die "no $moddir/modules.dep (depmod writes it)"
 number=10
 # Lines of modules.dep are "path: what it needs, nearest first".
 add_module() {
