@@ -100,12 +100,31 @@
 /* ... and from which sleep on that is worth a line in the log */
 #define VIRTBALLOON_RETRY_NOTE_MS	800U
 
-/* Rescue on OOM: what the calls of one episode release, and what follows */
-#define VIRTBALLOON_OOM_MIN_BYTES	SZ_4M
-#define VIRTBALLOON_OOM_MAX_BYTES	SZ_64M
+/* Rescue: what the releases of one episode amount to, and what follows */
+#define VIRTBALLOON_RESCUE_MIN_BYTES	SZ_4M
+#define VIRTBALLOON_RESCUE_DOUBLINGS	3U
+#define VIRTBALLOON_RESCUE_MAX_BYTES	(VIRTBALLOON_RESCUE_MIN_BYTES << \
+					 VIRTBALLOON_RESCUE_DOUBLINGS)
+#define VIRTBALLOON_RESCUE_AHEAD_BYTES	SZ_16M
+#define VIRTBALLOON_RESCUE_SHARE	5
+/* The part of a release that is still there when more is released */
+#define VIRTBALLOON_RESCUE_LEFT		4
 #define VIRTBALLOON_OOM_PRIORITY	80
 #define VIRTBALLOON_HOLD_MIN_MS		5000U
 #define VIRTBALLOON_HOLD_MAX_MS		60000U
+/* How long what is mapped is not given away after a rescue */
+#define VIRTBALLOON_WARY_MS		(600 * MSEC_PER_SEC)
+/* The way back to the target after a rescue: in so many steps, one a look */
+#define VIRTBALLOON_RETURN_STEPS	32
+
+/* How often to look: after a release, when there are major faults, else */
+#define VIRTBALLOON_FOLLOW_MS		10U
+#define VIRTBALLOON_WATCH_MS		250U
+#define VIRTBALLOON_QUIET_MS		1000U
+/* For how long after a release */
+#define VIRTBALLOON_FOLLOW_FOR_MS	200U
+/* What is thrashing */
+#define VIRTBALLOON_THRASH_PER_S	24U
 
 /* Memory that inflation and hinting leave available to the guest */
 #define VIRTBALLOON_RESERVE_MIN_BYTES	SZ_4M
@@ -172,15 +191,39 @@ enum virtballoon_awake {
 };
 
 /**
- * struct virtballoon_oom - rescues on OOM, in the eyes of the policy
- * @nr_calls: calls of the present or last episode
- * @last_ms: time of the last call
+ * struct virtballoon_relief - rescues, in the eyes of the policy
+ * @nr_releases: releases of the present or last episode, 0 if there was none
+ * @released_pages: what they amount to
+ * @last_pages: the last one
+ * @limit_pages: memory in use when all that was released is
+ * @last_ms: time of the last release
  * @hold_ms: how long inflation holds off after it
  */
-struct virtballoon_oom {
-	unsigned int nr_calls;
+struct virtballoon_relief {
+	unsigned int nr_releases;
+	unsigned long released_pages;
+	unsigned long last_pages;
+	unsigned long limit_pages;
 	u64 last_ms;
 	unsigned int hold_ms;
+};
+
+/**
+ * struct virtballoon_watch - what tells thrashing
+ * @last_ms: time of the last look, 0 if there was none
+ * @majfaults: major faults since boot, at that time
+ * @refaults: pages read back after their eviction since boot, at that time
+ * @has_majfaults: there were any before the last look
+ * @level: faults that were both, those of the last second counting most
+ * @low_free_pages: the least memory that was free in this episode
+ */
+struct virtballoon_watch {
+	u64 last_ms;
+	unsigned long majfaults;
+	unsigned long refaults;
+	bool has_majfaults;
+	unsigned long level;
+	unsigned long low_free_pages;
 };
 
 struct virtballoon {
@@ -204,7 +247,7 @@ struct virtballoon {
 	bool gone;
 	/* The queues exist. Only start and stop look at it. */
 	bool have_vqs;
-	struct virtballoon_oom oom;
+	struct virtballoon_relief relief;
 	struct notifier_block oom_nb;
 
 	/* Worker that moves the size to the target; its fields are its own. */
@@ -214,6 +257,11 @@ struct virtballoon {
 	u64 short_target_bp;	/* target that was reported as out of reach */
 	bool is_short;
 	bool is_stalled;
+
+	/* Rescue from thrashing; the work's own. */
+	struct delayed_work watch_work;
+	struct virtballoon_watch watch;
+	unsigned long watch_events[NR_VM_EVENT_ITEMS];
 
 	/* Shared with the callbacks. Protected by @event_lock. */
 	spinlock_t event_lock;
@@ -251,6 +299,16 @@ struct virtballoon {
 	bool reporting_on;
 };
 
+static bool thrash_rescue = true;
+module_param(thrash_rescue, bool, 0644);
+MODULE_PARM_DESC(thrash_rescue,
+		 "with DEFLATE_ON_OOM: deflate when the guest re-reads from disk what it runs (default: on)");
+
+static int reserve_mib = -1;
+module_param(reserve_mib, int, 0644);
+MODULE_PARM_DESC(reserve_mib,
+		 "MiB of available memory that inflation leaves to the guest (default: -1, a 32nd of its memory, from 4 to 64)");
+
 /* ------------------------------------------------------------------------
  * Policy: pure functions of plain numbers
  */
@@ -269,15 +327,20 @@ static u64 virtballoon_pages_to_bp(u64 nr_pages)
 /**
  * virtballoon_calc_reserve() - memory that the balloon leaves alone
  * @total_pages: memory of the guest, the balloon included
+ * @fixed_mib: what the administrator wants it to be, negative if nothing
  *
  * Available memory is already counted above the watermarks; this comes on top,
  * for whatever the guest does next: a 32nd of its memory, 4 MiB at least and
  * 64 MiB at most.
  *
- * Return: guest pages.
+ * Return: guest pages, never more than the guest has.
  */
-static unsigned long virtballoon_calc_reserve(unsigned long total_pages)
+static unsigned long virtballoon_calc_reserve(unsigned long total_pages,
+					      int fixed_mib)
 {
+	if (fixed_mib >= 0)
+		return min_t(u64, (u64)fixed_mib << (20 - PAGE_SHIFT),
+			     total_pages);
 	return clamp(total_pages / VIRTBALLOON_RESERVE_SHARE,
 		     VIRTBALLOON_RESERVE_MIN_BYTES >> PAGE_SHIFT,
 		     VIRTBALLOON_RESERVE_MAX_BYTES >> PAGE_SHIFT);
@@ -316,6 +379,7 @@ struct virtballoon_step {
  * @spare_pages: available memory above the reserve, negative if below
  * @room_pages: what the rings take in one go
  * @hold_ms: how long inflation still holds off after a rescue
+ * @wary_pages: what more the guest keeps since a rescue, 0 if there was none
  * @kdump: this kernel only writes a dump
  */
 struct virtballoon_view {
@@ -324,6 +388,7 @@ struct virtballoon_view {
 	long spare_pages;
 	unsigned long room_pages;
 	unsigned int hold_ms;
+	unsigned long wary_pages;
 	bool kdump;
 };
 
@@ -337,13 +402,15 @@ struct virtballoon_view {
  *
  * Return: the step. Inflation takes no more than what is spare, and does not
  * start for less than a buffer's worth unless that is all that is missing.
+ * After a rescue the same goes for much more: what the rescue released in
+ * excess shall not go back and forth.
  */
 static struct virtballoon_step
 virtballoon_plan_size(const struct virtballoon_view *view)
 {
 	u64 target_pages = virtballoon_bp_to_pages(view->target_bp);
 	struct virtballoon_step step = { VIRTBALLOON_REST, 0 };
-	u64 missing_pages;
+	u64 missing_pages, least_pages;
 
 	if (target_pages < view->size_pages) {
 		step.action = VIRTBALLOON_DEFLATE;
@@ -355,8 +422,9 @@ virtballoon_plan_size(const struct virtballoon_view *view)
 	if (!missing_pages || view->kdump)
 		return step;
 	step.action = VIRTBALLOON_WAIT;
-	if (view->hold_ms || view->spare_pages <
-	    (long)min_t(u64, missing_pages, VIRTBALLOON_SLOT_PAGES))
+	least_pages = max_t(u64, view->wary_pages, VIRTBALLOON_SLOT_PAGES);
+	if (view->hold_ms ||
+	    view->spare_pages < (long)min(missing_pages, least_pages))
 		return step;
 	step.action = VIRTBALLOON_INFLATE;
 	step.nr_pages = min3(missing_pages, (u64)view->spare_pages,
@@ -365,51 +433,223 @@ virtballoon_plan_size(const struct virtballoon_view *view)
 }
 
 /**
- * virtballoon_plan_oom() - how much one OOM notification releases
- * @oom: history, updated
- * @now_ms: monotonic time
+ * virtballoon_calc_pause() - how long to pause after a batch
+ * @view: the state of affairs before it
+ * @action: inflation or deflation
+ * @done_pages: the batch
  *
- * Calls that follow each other while inflation still holds off are one
- * episode: each releases twice as much as the one before, from 4 to 64 MiB. A
- * new episode soon after the last one makes inflation hold off longer.
+ * On the way back to the target after a rescue, inflation takes a 32nd of what
+ * is missing, or a full ring, between two looks at whether the guest thrashes.
+ *
+ * Return: milliseconds, 0 to go on at once.
+ */
+static unsigned int virtballoon_calc_pause(const struct virtballoon_view *view,
+					   enum virtballoon_action action,
+					   unsigned long done_pages)
+{
+	unsigned long target_pages = virtballoon_bp_to_pages(view->target_bp);
+	unsigned long step_pages;
+
+	if (action != VIRTBALLOON_INFLATE || !view->wary_pages)
+		return 0;
+	step_pages = max_t(unsigned long, (target_pages - view->size_pages) /
+					  VIRTBALLOON_RETURN_STEPS,
+			   VIRTBALLOON_RING_SLOTS * VIRTBALLOON_SLOT_PAGES);
+	return min(done_pages, step_pages) * VIRTBALLOON_WATCH_MS / step_pages;
+}
+
+/**
+ * virtballoon_plan_relief() - how much to release to a guest in need
+ * @relief: history, updated
+ * @now_ms: monotonic time
+ * @in_use_pages: memory in use before the release
+ * @is_oom: the kernel is out of memory
+ *
+ * Releases that follow each other while inflation still holds off are one
+ * episode: each is twice the one before, from 4 to 32 MiB, and later a fifth of
+ * all that the episode has released, so that the excess stays in proportion.
+ * Ahead of OOM, when the guest has not said how much it lacks, it is 16 MiB at
+ * least. A new episode soon after the last one makes inflation hold off longer.
  *
  * Return: guest pages.
  */
-static unsigned long virtballoon_plan_oom(struct virtballoon_oom *oom,
-					  u64 now_ms)
+static unsigned long virtballoon_plan_relief(struct virtballoon_relief *relief,
+					     u64 now_ms,
+					     unsigned long in_use_pages,
+					     bool is_oom)
 {
-	u64 quiet_ms = now_ms - oom->last_ms;
+	u64 quiet_ms = now_ms - relief->last_ms;
 	unsigned int doublings;
 
-	if (!oom->nr_calls || quiet_ms >= 4 * (u64)oom->hold_ms) {
-		oom->hold_ms = VIRTBALLOON_HOLD_MIN_MS;
-		oom->nr_calls = 0;
-	} else if (quiet_ms >= oom->hold_ms) {
-		oom->hold_ms = min(2 * oom->hold_ms, VIRTBALLOON_HOLD_MAX_MS);
-		oom->nr_calls = 0;
+	if (!relief->nr_releases || quiet_ms >= 4 * (u64)relief->hold_ms) {
+		relief->hold_ms = VIRTBALLOON_HOLD_MIN_MS;
+		relief->nr_releases = 0;
+	} else if (quiet_ms >= relief->hold_ms) {
+		relief->hold_ms = min(2 * relief->hold_ms,
+				      VIRTBALLOON_HOLD_MAX_MS);
+		relief->nr_releases = 0;
 	}
-	oom->last_ms = now_ms;
-	doublings = min(oom->nr_calls++, (unsigned int)
-			ilog2(VIRTBALLOON_OOM_MAX_BYTES /
-			      VIRTBALLOON_OOM_MIN_BYTES));
-	return (VIRTBALLOON_OOM_MIN_BYTES << doublings) >> PAGE_SHIFT;
+	if (!relief->nr_releases)
+		relief->released_pages = 0;
+	/* On OOM nothing is left, whatever became of earlier releases. */
+	if (!relief->nr_releases || is_oom)
+		relief->limit_pages = in_use_pages;
+	doublings = min(relief->nr_releases, VIRTBALLOON_RESCUE_DOUBLINGS);
+	relief->nr_releases++;
+	relief->last_ms = now_ms;
+	relief->last_pages =
+		max3((VIRTBALLOON_RESCUE_MIN_BYTES << doublings) >> PAGE_SHIFT,
+		     is_oom ? 0 : VIRTBALLOON_RESCUE_AHEAD_BYTES >> PAGE_SHIFT,
+		     relief->released_pages / VIRTBALLOON_RESCUE_SHARE);
+	relief->released_pages += relief->last_pages;
+	relief->limit_pages += relief->last_pages;
+	return relief->last_pages;
+}
+
+/**
+ * virtballoon_plan_follow() - whether the guest needs more before it asks
+ * @relief: history
+ * @now_ms: monotonic time
+ * @in_use_pages: memory in use
+ *
+ * A process that was short of memory once is likely to go on, and the kernel
+ * tries hard before it declares OOM again. Page cache is not in use: it may
+ * grow into what was released, and is no reason to release more.
+ */
+static bool virtballoon_plan_follow(const struct virtballoon_relief *relief,
+				    u64 now_ms, unsigned long in_use_pages)
+{
+	return relief->nr_releases &&
+	       now_ms - relief->last_ms < VIRTBALLOON_FOLLOW_FOR_MS &&
+	       in_use_pages + relief->last_pages / VIRTBALLOON_RESCUE_LEFT >=
+	       relief->limit_pages;
+}
+
+/**
+ * virtballoon_calc_watch() - when to look again
+ * @relief: history
+ * @now_ms: monotonic time
+ * @has_majfaults: the last look saw major faults
+ *
+ * Return: milliseconds.
+ */
+static unsigned int
+virtballoon_calc_watch(const struct virtballoon_relief *relief, u64 now_ms,
+		       bool has_majfaults)
+{
+	if (relief->nr_releases &&
+	    now_ms - relief->last_ms < VIRTBALLOON_FOLLOW_FOR_MS)
+		return VIRTBALLOON_FOLLOW_MS;
+	return has_majfaults ? VIRTBALLOON_WATCH_MS : VIRTBALLOON_QUIET_MS;
 }
 
 /**
  * virtballoon_calc_hold() - what is left of the time to hold off
- * @oom: history
+ * @relief: history
  * @now_ms: monotonic time
  *
  * Return: milliseconds, 0 if inflation may go on.
  */
-static unsigned int virtballoon_calc_hold(const struct virtballoon_oom *oom,
-					  u64 now_ms)
+static unsigned int
+virtballoon_calc_hold(const struct virtballoon_relief *relief, u64 now_ms)
 {
-	u64 since_ms = now_ms - oom->last_ms;
+	u64 since_ms = now_ms - relief->last_ms;
 
-	if (!oom->nr_calls || since_ms >= oom->hold_ms)
+	if (!relief->nr_releases || since_ms >= relief->hold_ms)
 		return 0;
-	return oom->hold_ms - since_ms;
+	return relief->hold_ms - since_ms;
+}
+
+/**
+ * virtballoon_calc_wary() - what more the guest keeps since a rescue
+ * @relief: history
+ * @now_ms: monotonic time
+ *
+ * Return: guest pages: a quarter of what was released and the largest first
+ * release, 0 ten minutes after the last one.
+ */
+static unsigned long
+virtballoon_calc_wary(const struct virtballoon_relief *relief, u64 now_ms)
+{
+	if (!relief->nr_releases ||
+	    now_ms - relief->last_ms >= VIRTBALLOON_WARY_MS)
+		return 0;
+	return relief->released_pages / VIRTBALLOON_RESCUE_LEFT +
+	       (VIRTBALLOON_RESCUE_MAX_BYTES >> PAGE_SHIFT);
+}
+
+/* What a counter has grown by; some of the kernel's may step back a little. */
+static unsigned long virtballoon_calc_growth(unsigned long now,
+					     unsigned long before)
+{
+	return (long)(now - before) > 0 ? now - before : 0;
+}
+
+/**
+ * virtballoon_plan_watch() - whether the guest is thrashing
+ * @watch: what the last look saw, updated
+ * @now: the counters and the time now
+ *
+ * A major fault stands for a page that a program needs at once and that has to
+ * be read; a refault for a page that was here before. A guest that streams a
+ * file has refaults without major faults, a program that starts for the first
+ * time major faults without refaults. A program whose pages are evicted and
+ * read back has both, at the same rate.
+ *
+ * Return: true if both come at 24 a second. Streams of 10,000 mapped pages a
+ * second were seen to have 5, programs started one after the other 45.
+ */
+static bool virtballoon_plan_watch(struct virtballoon_watch *watch,
+				   const struct virtballoon_watch *now)
+{
+	unsigned long nr_thrashed =
+		min(virtballoon_calc_growth(now->majfaults, watch->majfaults),
+		    virtballoon_calc_growth(now->refaults, watch->refaults));
+	/* At most an hour, so that no product below overflows. */
+	unsigned long elapsed_ms = min_t(u64, now->last_ms - watch->last_ms,
+					 3600 * MSEC_PER_SEC);
+	bool is_first = !watch->last_ms;
+
+	/* Too little time says nothing; keep what the last look saw. */
+	if (!is_first && elapsed_ms < VIRTBALLOON_WATCH_MS / 2)
+		return false;
+	watch->has_majfaults = now->majfaults != watch->majfaults;
+	watch->last_ms = now->last_ms;
+	watch->majfaults = now->majfaults;
+	watch->refaults = now->refaults;
+	watch->level -= watch->level * min(elapsed_ms, MSEC_PER_SEC) /
+			MSEC_PER_SEC;
+	if (is_first)
+		watch->level = 0;
+	else
+		watch->level += nr_thrashed * MSEC_PER_SEC /
+				max(elapsed_ms, MSEC_PER_SEC);
+	return watch->level >= VIRTBALLOON_THRASH_PER_S;
+}
+
+/**
+ * virtballoon_plan_feed() - whether more memory helps a guest that thrashes
+ * @watch: the least memory that was free in this episode, updated
+ * @relief: releases so far
+ * @now_ms: monotonic time
+ * @free_pages: memory that is free now
+ * @reserve_pages: reserve of the guest, larger than what its watermarks differ
+ *
+ * What was evicted has to be read back even when there is room for it again, so
+ * the guest gets more only when it has used most of what it was given.
+ */
+static bool virtballoon_plan_feed(struct virtballoon_watch *watch,
+				  const struct virtballoon_relief *relief,
+				  u64 now_ms, unsigned long free_pages,
+				  unsigned long reserve_pages)
+{
+	if (!virtballoon_calc_hold(relief, now_ms)) {
+		watch->low_free_pages = free_pages;
+		return true;
+	}
+	watch->low_free_pages = min(watch->low_free_pages, free_pages);
+	return free_pages <= watch->low_free_pages + reserve_pages +
+			     relief->last_pages / VIRTBALLOON_RESCUE_LEFT;
 }
 
 /* What a command id of free page hinting asks for */
@@ -453,16 +693,41 @@ static u32 virtballoon_calc_poison(bool init_on_free)
  * Memory of the guest
  */
 
-/* Available memory above the reserve, in guest pages, negative if below */
-static long virtballoon_spare_pages(struct virtballoon *vb)
+static unsigned long virtballoon_reserve_pages(struct virtballoon *vb)
 {
 	unsigned long total_pages = totalram_pages();
 
 	/* A hint or a rescue more or less does not matter here: no lock. */
 	if (!vb->deflate_on_oom)
 		total_pages += READ_ONCE(vb->size_pages);
-	return si_mem_available() -
-	       (long)virtballoon_calc_reserve(total_pages);
+	return virtballoon_calc_reserve(total_pages, READ_ONCE(reserve_mib));
+}
+
+/*
+ * Available memory above the reserve, in guest pages, negative if below. File
+ * pages that programs have mapped count as available; after a rescue, when they
+ * may well be what was missing, @keep_mapped takes them off.
+ */
+static long virtballoon_spare_pages(struct virtballoon *vb, bool keep_mapped)
+{
+	long spare_pages = si_mem_available() -
+			   (long)virtballoon_reserve_pages(vb);
+
+	if (keep_mapped)
+		spare_pages -= global_node_page_state(NR_FILE_MAPPED);
+	return spare_pages;
+}
+
+/*
+ * Memory that cannot be had by reclaim without swapping. What is free is not
+ * asked for, as CPUs keep much of what was freed lately in lists of their own.
+ */
+static unsigned long virtballoon_in_use_pages(void)
+{
+	return global_node_page_state(NR_ANON_MAPPED) +
+	       global_node_page_state(NR_SHMEM) +
+	       global_node_page_state(NR_PAGETABLE) +
+	       global_node_page_state_pages(NR_SLAB_UNRECLAIMABLE_B);
 }
 
 /*
@@ -830,6 +1095,27 @@ static void virtballoon_queue_size(struct virtballoon *vb,
 }
 
 /* Has the worker look at the state of affairs now. */
+/* Has the guest watched for need of memory, in @delay_ms if not before. */
+static void virtballoon_queue_watch(struct virtballoon *vb,
+				    unsigned int delay_ms)
+{
+	if (!vb->deflate_on_oom)
+		return;
+	guard(spinlock_irqsave)(&vb->event_lock);
+	if (!vb->stopping)
+		queue_delayed_work(vb->wq, &vb->watch_work,
+				   msecs_to_jiffies(delay_ms));
+}
+
+/* The same, and not later than that. */
+static void virtballoon_hurry_watch(struct virtballoon *vb)
+{
+	guard(spinlock_irqsave)(&vb->event_lock);
+	if (!vb->stopping)
+		mod_delayed_work(vb->wq, &vb->watch_work,
+				 msecs_to_jiffies(VIRTBALLOON_FOLLOW_MS));
+}
+
 static void virtballoon_run_size(struct virtballoon *vb)
 {
 	guard(spinlock_irqsave)(&vb->event_lock);
@@ -1225,26 +1511,30 @@ static void virtballoon_relax(struct virtballoon *vb,
 		pm_relax(&vb->vdev->dev);
 }
 
-/* ------------------------------------------------------------------------
- * The worker that follows the target
- */
-
 static u64 virtballoon_now_ms(void)
 {
 	return ktime_to_ms(ktime_get_boottime());
 }
 
+/* ------------------------------------------------------------------------
+ * The worker that follows the target
+ */
+
 static void virtballoon_look(struct virtballoon *vb,
 			     struct virtballoon_view *view)
 {
+	u64 now_ms = virtballoon_now_ms();
+
 	scoped_guard(spinlock_irqsave, &vb->event_lock)
 		vb->nr_changes_seen = vb->nr_changes;
 	view->kdump = is_kdump_kernel();
 	/* Little endian on legacy devices, too (spec: "Legacy Interface"). */
 	virtio_cread_le(vb->vdev, struct virtio_balloon_config, num_pages,
 			&view->target_bp);
-	view->spare_pages = virtballoon_spare_pages(vb);
 	guard(mutex)(&vb->lock);
+	view->wary_pages = virtballoon_calc_wary(&vb->relief, now_ms);
+	view->hold_ms = virtballoon_calc_hold(&vb->relief, now_ms);
+	view->spare_pages = virtballoon_spare_pages(vb, view->wary_pages);
 	/* What the device was slow to answer is settled here at the latest. */
 	virtballoon_reap(vb, &vb->inflate);
 	virtballoon_reap(vb, &vb->deflate);
@@ -1252,7 +1542,6 @@ static void virtballoon_look(struct virtballoon *vb,
 			   vb->deflate.owned_pages;
 	view->room_pages = (unsigned long)VIRTBALLOON_SLOT_PAGES *
 			   min(vb->inflate.nr_slots, vb->deflate.nr_slots);
-	view->hold_ms = virtballoon_calc_hold(&vb->oom, virtballoon_now_ms());
 }
 
 /* One line when a target turns out to be out of reach, not one a retry. */
@@ -1311,6 +1600,8 @@ static unsigned int virtballoon_do_step(struct virtballoon *vb,
 	if (step.action != VIRTBALLOON_WAIT)
 		virtballoon_note_stalled(vb, nr_done == -ETIMEDOUT);
 	virtballoon_write_actual(vb);
+	if (step.action == VIRTBALLOON_INFLATE && nr_done > 0)
+		virtballoon_queue_watch(vb, VIRTBALLOON_WATCH_MS);
 	/*
 	 * Beside a file that is read, allocations fail now and then although
 	 * reclaim makes progress. As long as it does, go on.
@@ -1319,7 +1610,7 @@ static unsigned int virtballoon_do_step(struct virtballoon *vb,
 	    nr_done >= min_t(unsigned long, step.nr_pages,
 			     VIRTBALLOON_SLOT_PAGES)) {
 		vb->retry_ms = 0;
-		return 0;
+		return virtballoon_calc_pause(view, step.action, nr_done);
 	}
 	vb->retry_ms = virtballoon_calc_retry(vb->retry_ms);
 	/* Memory that is only under way somewhere is back by then. */
@@ -1435,34 +1726,97 @@ static void virtballoon_rescue(struct virtballoon *vb, unsigned long goal_pages)
 }
 
 /*
- * Called with oom_lock held, before anything is killed. Takes @lock, whose
- * holders neither allocate nor wait: a notifier that gave up on a busy lock
- * would have processes killed while the balloon has pages.
- *
- * Reports all pages that left the balloon meanwhile, whoever released them.
+ * Releases what the policy says. Returns the guest pages that left the balloon
+ * meanwhile, whoever released them.
  */
-static int virtballoon_oom_notify(struct notifier_block *nb,
-				  unsigned long unused, void *parm)
+static unsigned long virtballoon_relieve(struct virtballoon *vb, bool is_oom)
 {
-	struct virtballoon *vb = container_of(nb, struct virtballoon, oom_nb);
+	unsigned long in_use_pages = virtballoon_in_use_pages();
 	unsigned long before_pages, nr_pages;
-	unsigned long *freed_pages = parm;
 
 	scoped_guard(mutex, &vb->lock) {
 		if (!vb->size_pages && !vb->inflate.owned_pages)
-			return NOTIFY_OK;
-		nr_pages = virtballoon_plan_oom(&vb->oom, virtballoon_now_ms());
+			return 0;
+		nr_pages = virtballoon_plan_relief(&vb->relief,
+						   virtballoon_now_ms(),
+						   in_use_pages, is_oom);
 		before_pages = vb->freed_pages;
 	}
 	if (READ_ONCE(vb->gone))
 		virtballoon_drain(vb);
 	else
 		virtballoon_rescue(vb, before_pages + nr_pages);
-	scoped_guard(mutex, &vb->lock)
-		nr_pages = vb->freed_pages - before_pages;
-	*freed_pages += nr_pages;
+	/* It writes `actual' and sees to the way back. */
 	virtballoon_run_size(vb);
+	guard(mutex)(&vb->lock);
+	return vb->freed_pages - before_pages;
+}
+
+/*
+ * Called with oom_lock held, before anything is killed. Takes @lock, whose
+ * holders neither allocate nor wait: a notifier that gave up on a busy lock
+ * would have processes killed while the balloon has pages.
+ */
+static int virtballoon_oom_notify(struct notifier_block *nb,
+				  unsigned long unused, void *parm)
+{
+	struct virtballoon *vb = container_of(nb, struct virtballoon, oom_nb);
+	unsigned long *freed_pages = parm;
+
+	*freed_pages += virtballoon_relieve(vb, true);
+	virtballoon_hurry_watch(vb);
 	return NOTIFY_OK;
+}
+
+/* ------------------------------------------------------------------------
+ * Rescue before OOM: long before memory is out, a guest can spend all its time
+ * on reading back the programs that it has just evicted.
+ */
+
+/* Nothing to see without CONFIG_VM_EVENT_COUNTERS: the counters stay 0. */
+static bool virtballoon_is_thrashing(struct virtballoon *vb, u64 now_ms)
+{
+	struct virtballoon_watch now = { .last_ms = now_ms };
+
+	all_vm_events(vb->watch_events);
+	now.majfaults = vb->watch_events[PGMAJFAULT];
+	now.refaults = global_node_page_state(WORKINGSET_REFAULT_ANON) +
+		       global_node_page_state(WORKINGSET_REFAULT_FILE);
+	return virtballoon_plan_watch(&vb->watch, &now);
+}
+
+static bool virtballoon_needs_relief(struct virtballoon *vb, u64 now_ms)
+{
+	unsigned long free_pages = global_zone_page_state(NR_FREE_PAGES);
+	unsigned long reserve_pages = virtballoon_reserve_pages(vb);
+	bool is_thrashing = virtballoon_is_thrashing(vb, now_ms);
+
+	guard(mutex)(&vb->lock);
+	if (is_thrashing && READ_ONCE(thrash_rescue))
+		return virtballoon_plan_feed(&vb->watch, &vb->relief, now_ms,
+					     free_pages, reserve_pages);
+	return virtballoon_plan_follow(&vb->relief, now_ms,
+				       virtballoon_in_use_pages());
+}
+
+/* Looks while there is something to give. */
+static void virtballoon_watch_func(struct work_struct *work)
+{
+	struct virtballoon *vb = container_of(to_delayed_work(work),
+					      struct virtballoon, watch_work);
+	u64 now_ms = virtballoon_now_ms();
+	unsigned int delay_ms;
+
+	if (!READ_ONCE(vb->size_pages) || READ_ONCE(vb->gone)) {
+		vb->watch.last_ms = 0;
+		return;
+	}
+	if (virtballoon_needs_relief(vb, now_ms))
+		virtballoon_relieve(vb, false);
+	scoped_guard(mutex, &vb->lock)
+		delay_ms = virtballoon_calc_watch(&vb->relief, now_ms,
+						  vb->watch.has_majfaults);
+	virtballoon_queue_watch(vb, delay_ms);
 }
 
 /* ------------------------------------------------------------------------
@@ -1687,7 +2041,7 @@ static int virtballoon_hint_block(struct virtballoon *vb)
 	struct page *block;
 	int err;
 
-	if (virtballoon_spare_pages(vb) < (long)VIRTBALLOON_HINT_PAGES)
+	if (virtballoon_spare_pages(vb, false) < (long)VIRTBALLOON_HINT_PAGES)
 		return -ENOMEM;
 	block = alloc_pages(VIRTBALLOON_HINT_GFP, VIRTBALLOON_HINT_ORDER);
 	if (!block)
@@ -2097,6 +2451,7 @@ static bool virtballoon_stop(struct virtballoon *vb)
 		WRITE_ONCE(vb->stopping, true);
 	virtballoon_stop_reporting(vb);
 	cancel_delayed_work_sync(&vb->size_work);
+	cancel_delayed_work_sync(&vb->watch_work);
 	cancel_delayed_work_sync(&vb->hint_work);
 	cancel_work_sync(&vb->stats_work);
 	if (!vb->gone)
@@ -2140,6 +2495,7 @@ static struct virtballoon *virtballoon_new(struct virtio_device *vdev)
 	INIT_LIST_HEAD(&vb->hint_sent);
 	INIT_LIST_HEAD(&vb->hint_held);
 	INIT_DELAYED_WORK(&vb->size_work, virtballoon_size_func);
+	INIT_DELAYED_WORK(&vb->watch_work, virtballoon_watch_func);
 	INIT_DELAYED_WORK(&vb->hint_work, virtballoon_hint_func);
 	INIT_WORK(&vb->stats_work, virtballoon_stats_func);
 	balloon_devinfo_init(&vb->pages);
@@ -2315,6 +2671,10 @@ static struct virtio_driver virtballoon_driver = {
 #endif
 };
 module_virtio_driver(virtballoon_driver);
+
+#ifdef CONFIG_VIRTIO_BALLOON_KUNIT_TEST
+#include "tests/virtio_balloon_kunit.c"
+#endif
 
 MODULE_DESCRIPTION("Virtio memory balloon driver");
 MODULE_LICENSE("GPL");
