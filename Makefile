@@ -32,6 +32,7 @@ help:
 	@echo '  make debug     out/debug/bzImage: the same with KASAN, lockdep and more'
 	@echo '  make stock     out/stock/bzImage: the same without the rework'
 	@echo '  make selftest  the scenarios on all lanes: $(LANES)'
+	@echo '  make kunit     the unit tests, in a guest'
 	@echo '  make lint      static checks'
 	@echo '  make series    the patch series, in out/series'
 	@echo '  make boot [KERNEL=FILE [MODULE=FILE]] [MEM=MIB] [TARGET=MIB]'
@@ -75,9 +76,9 @@ overlay: source
 	$(Q)harness/overlay
 
 # kbuild decides what is to be done: nothing, if nothing has changed.
-CONFIG_guest := harness/config/guest.config
 CONFIG_stock := harness/config/guest.config
-CONFIG_debug := harness/config/guest.config+harness/config/debug.config
+CONFIG_guest := $(CONFIG_stock)+harness/config/kunit.config
+CONFIG_debug := $(CONFIG_guest)+harness/config/debug.config
 guest debug: overlay
 	$(Q)harness/quiet out/log/$@.log "building the $@ kernel" \
 		harness/kbuild out/tree out/build/$@ $(CONFIG_$@) bzImage
@@ -94,7 +95,10 @@ TEST_CFLAGS := -O2 -Wall -Wextra -Werror -D_GNU_SOURCE
 out/selftest/balloon_guest: $(SELFTEST)/balloon_guest.c | install-demo
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc $(TEST_CFLAGS) -static -o $@ $<
-out/selftest/balloon_host: $(wildcard $(SELFTEST)/host_*.c) \
+out/selftest/balloon_program: $(SELFTEST)/balloon_program.c | install-demo
+	$(Q)mkdir -p $(@D)
+	$(Q)gcc $(TEST_CFLAGS) -static -o $@ $<
+out/selftest/balloon_host: out/selftest/balloon_program $(wildcard $(SELFTEST)/host_*.c) \
 		$(SELFTEST)/balloon_host.h | install-demo
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc $(TEST_CFLAGS) -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs jansson)
@@ -136,11 +140,14 @@ boot: out/selftest/balloon_host | out/selftest/balloon_guest
 
 # ---- tests ----------------------------------------------------------------
 
-.PHONY: selftest lint check series prepare
+.PHONY: selftest kunit lint check series prepare
 prepare: install-check guest $(LANES:%=out/initramfs/%.cpio) out/selftest/balloon_host
 
 selftest: prepare
 	$(Q)harness/selftest $(or $(LANE),$(LANES))
+
+kunit: install-check guest out/initramfs/tree.cpio out/selftest/balloon_host
+	$(Q)harness/kunit out/$(or $(KUNIT_KERNEL),guest)/bzImage
 
 lint: install-check overlay
 	$(Q)harness/lint

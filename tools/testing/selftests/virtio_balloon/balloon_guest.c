@@ -25,6 +25,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -36,6 +37,7 @@
 #define MIB		(1UL << 20)
 #define MAX_WORDS	32
 #define MAX_JOBS	24
+#define MAX_PASSES	16
 #define MAX_TIME_MS	3600000UL
 /* A job that does nothing for so long is given up. */
 #define STALL_MS	120000UL
@@ -46,6 +48,12 @@
 
 enum job_state { JOB_RUNNING, JOB_READY, JOB_EXITED, JOB_KILLED };
 
+/* One time through the work of a job that does it several times */
+struct pass {
+	uint64_t us;
+	uint64_t majfaults;
+};
+
 /* What a child tells about itself, in memory shared with it */
 struct job_report {
 	volatile uint64_t progress_mib;
@@ -53,6 +61,8 @@ struct job_report {
 	volatile uint64_t pages;
 	volatile uint64_t bad;
 	volatile uint64_t touches;
+	volatile struct pass passes[MAX_PASSES];
+	volatile unsigned int nr_passes;
 	volatile int ready;
 	volatile int verify_asked;
 	volatile int verify_done;
@@ -317,6 +327,7 @@ static void put_job(struct job *job)
 {
 	struct job_report *report = job->report;
 	uint64_t elapsed_ms = report->elapsed_ms;
+	unsigned int i;
 
 	if (!job->gone)
 		put_line("= state %s", report->ready ? "ready" : "running");
@@ -331,6 +342,13 @@ static void put_job(struct job *job)
 		 (unsigned long long)report->progress_mib);
 	put_line("= elapsed_ms %llu", (unsigned long long)elapsed_ms);
 	put_line("= touches %llu", (unsigned long long)report->touches);
+	put_line("= passes %u", report->nr_passes);
+	for (i = 0; i < report->nr_passes; i++) {
+		put_line("= pass%u_us %llu", i + 1,
+			 (unsigned long long)report->passes[i].us);
+		put_line("= pass%u_majfaults %llu", i + 1,
+			 (unsigned long long)report->passes[i].majfaults);
+	}
 	put_ok();
 }
 
@@ -425,30 +443,140 @@ static void stream(struct job *job, const char *path)
 	}
 }
 
-static void mapread(struct job *job, const char *path, uint64_t seconds)
+static volatile const char *map_file(const char *path, uint64_t *bytes)
 {
-	struct job_report *report = job->report;
-	uint64_t end_ms = now_ms() + seconds * 1000, x = 1;
-	volatile const char *map;
+	void *map;
 	struct stat st;
 	int fd = open(path, O_RDONLY);
 
 	if (fd < 0 || fstat(fd, &st))
 		_exit(errno);
+	if (!st.st_size)
+		_exit(ENODATA);
 	map = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		_exit(errno);
-	report->ready = 1;
-	while (now_ms() < end_ms) {
-		int i;
+	close(fd);
+	*bytes = st.st_size;
+	return map;
+}
 
-		for (i = 0; i < 64; i++) {
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000ULL + ts.tv_nsec / 1000;
+}
+
+/* Major faults of this process and of the children that it has waited for */
+static uint64_t majfaults(void)
+{
+	struct rusage self, children;
+
+	getrusage(RUSAGE_SELF, &self);
+	getrusage(RUSAGE_CHILDREN, &children);
+	return self.ru_majflt + children.ru_majflt;
+}
+
+static void begin_pass(struct pass *pass)
+{
+	pass->us = now_us();
+	pass->majfaults = majfaults();
+}
+
+static void end_pass(struct job_report *report, struct pass *pass)
+{
+	unsigned int i = report->nr_passes;
+
+	report->passes[i].us = now_us() - pass->us;
+	report->passes[i].majfaults = majfaults() - pass->majfaults;
+	report->nr_passes = i + 1;
+}
+
+/* Touches pages of a mapped file at random, the same ones in each pass. */
+static void maptouch(struct job *job, const char *path, uint64_t touches,
+		     uint64_t nr_passes)
+{
+	struct job_report *report = job->report;
+	volatile const char *map;
+	uint64_t bytes, x, i;
+	struct pass pass;
+
+	map = map_file(path, &bytes);
+	report->ready = 1;
+	while (report->nr_passes < nr_passes) {
+		begin_pass(&pass);
+		for (i = 0, x = 1; i < touches; i++) {
 			x = mix(x + 0x9e3779b97f4a7c15ULL);
-			(void)map[x % (uint64_t)st.st_size];
+			(void)map[x % bytes];
 			report->touches++;
 		}
+		end_pass(report, &pass);
 	}
-	report->elapsed_ms = seconds * 1000;
+	_exit(0);
+}
+
+/* Reads a mapped file from its begin to its end, again and again. */
+static void mapstream(struct job *job, const char *path)
+{
+	struct job_report *report = job->report;
+	volatile const char *map;
+	uint64_t bytes, i;
+
+	map = map_file(path, &bytes);
+	for (;;) {
+		for (i = 0; i < bytes; i += PAGE_BYTES) {
+			(void)map[i];
+			if (!(i % MIB))
+				report->progress_mib++;
+		}
+		report->touches++;	/* passes */
+		report->ready = 1;
+	}
+}
+
+static void run_program(const char *path)
+{
+	int status;
+	pid_t pid = vfork();
+
+	if (!pid) {
+		execl(path, path, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		_exit(errno);
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 126);
+}
+
+static int is_program(const struct dirent *entry)
+{
+	return entry->d_type == DT_REG;
+}
+
+/* Starts the programs of a directory in turn; each pass is all of them. */
+static void programs(struct job *job, const char *dir, uint64_t nr_passes)
+{
+	struct dirent **entries;
+	char path[512];
+	struct pass pass;
+	int i, n = scandir(dir, &entries, is_program, alphasort);
+
+	if (n <= 0)
+		_exit(n ? errno : ENODATA);
+	job->report->ready = 1;
+	while (job->report->nr_passes < nr_passes) {
+		begin_pass(&pass);
+		for (i = 0; i < n; i++) {
+			snprintf(path, sizeof(path), "%s/%s", dir,
+				 entries[i]->d_name);
+			run_program(path);
+			job->report->touches++;
+		}
+		end_pass(job->report, &pass);
+	}
 	_exit(0);
 }
 
@@ -848,19 +976,49 @@ static void do_stream(int n, char **w)
 		answer_started(job);
 }
 
-static void do_mapread(int n, char **w)
+static void do_maptouch(int n, char **w)
 {
-	uint64_t seconds;
+	uint64_t touches, passes;
 	struct job *job;
 	int side;
 
 	(void)n;
-	if (!number(w[3], MAX_TIME_MS / 1000, &seconds))
+	if (!number(w[3], UINT64_MAX, &touches) ||
+	    !number(w[4], MAX_PASSES, &passes))
 		return;
 	job = new_job(w[1]);
 	side = job ? start_job(job) : -1;
 	if (!side)
-		mapread(job, w[2], seconds);
+		maptouch(job, w[2], touches, passes);
+	if (side > 0)
+		answer_started(job);
+}
+
+static void do_mapstream(int n, char **w)
+{
+	struct job *job = new_job(w[1]);
+	int side = job ? start_job(job) : -1;
+
+	(void)n;
+	if (!side)
+		mapstream(job, w[2]);
+	if (side > 0)
+		answer_started(job);
+}
+
+static void do_programs(int n, char **w)
+{
+	uint64_t passes;
+	struct job *job;
+	int side;
+
+	(void)n;
+	if (!number(w[3], MAX_PASSES, &passes))
+		return;
+	job = new_job(w[1]);
+	side = job ? start_job(job) : -1;
+	if (!side)
+		programs(job, w[2], passes);
 	if (side > 0)
 		answer_started(job);
 }
@@ -1180,7 +1338,9 @@ static const struct command {
 	{ "mkfile", 3, do_mkfile, "PATH MIB" },
 	{ "hold", 3, do_hold, "NAME MIB [SEED]" },
 	{ "stream", 3, do_stream, "NAME PATH" },
-	{ "mapread", 4, do_mapread, "NAME PATH SECONDS" },
+	{ "maptouch", 5, do_maptouch, "NAME PATH TOUCHES PASSES" },
+	{ "mapstream", 3, do_mapstream, "NAME PATH" },
+	{ "programs", 4, do_programs, "NAME DIR PASSES" },
 	{ "spin", 2, do_spin, "NAME" },
 	{ "status", 2, do_status, "NAME" },
 	{ "verify", 2, do_verify, "NAME" },

@@ -27,6 +27,7 @@ struct options {
 	const char *accel;	/* "kvm" or "tcg" once probed */
 	const char *append;
 	const char *lane;
+	const char *program;	/* balloon_program, NULL: beside this one */
 	const char *csv;
 	const char *table;
 	unsigned int mem_mib;	/* boot only; scenarios know what they need */
@@ -47,6 +48,14 @@ void fail(const char *format, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
 void skip(const char *format, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
+/*
+ * What is measured, and what is expected of it. On lanes that begin with
+ * "stock" an expectation that fails is only noted: they are there to compare.
+ */
+void figure(const char *unit, double value, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void expect(bool is_so, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 #define check(cond, ...) do { if (!(cond)) fail(__VA_ARGS__); } while (0)
 
 /* host_qmp.c: one connection to QEMU's monitor */
@@ -100,11 +109,13 @@ void vm_connect_guest(struct vm *vm);
 void vm_stop(struct vm *vm);
 void vm_check_alive(struct vm *vm);
 void vm_check_console(struct vm *vm);
-void vm_show_consoles(void);
+void vm_show_all(void);
 uint64_t vm_rss_mib(struct vm *vm);
 void make_disk(const char *path, const char *content_dir, unsigned int mib);
 void make_raw(const char *path, unsigned int mib);
 void make_data_file(const char *path, unsigned int mib);
+const char *disk_with_file(unsigned int mib, const char *name);
+const char *disk_with_programs(unsigned int nr, const char *name);
 int connect_socket(const char *path, unsigned int timeout_ms);
 void run_tool(const char *what, char *const argv[]);
 const char *scratch(const char *name);
@@ -164,8 +175,12 @@ struct scenario {
 
 extern const struct scenario size_scenarios[];
 extern const struct scenario pressure_scenarios[];
+extern const struct scenario thrash_scenarios[];
 extern const struct scenario host_scenarios[];
 extern const struct scenario lifecycle_scenarios[];
+
+/* host_kunit.c */
+int kunit(void);
 
 /* host_demo.c */
 int demo(void);

@@ -20,7 +20,7 @@
 #define MAX_ARGS	96
 #define MAX_VMS		4
 
-/* All VMs of this scenario, for the consoles of a failure */
+/* The VMs that run, for the consoles of a failure */
 static struct vm *vms[MAX_VMS];
 static unsigned int nr_vms;
 
@@ -36,9 +36,9 @@ static const char * const splats[] = {
 
 const char *scratch(const char *name)
 {
-	static char paths[8][256];
+	static char paths[16][256];
 	static unsigned int turn;
-	char *path = paths[turn++ % 8];
+	char *path = paths[turn++ % 16];
 
 	snprintf(path, sizeof(paths[0]), "%s/%s", scratch_dir, name);
 	return path;
@@ -130,6 +130,64 @@ void make_data_file(const char *path, unsigned int mib)
 	close(fd);
 }
 
+/* A disk of that name with one file of @mib MiB, called "file" */
+const char *disk_with_file(unsigned int mib, const char *name)
+{
+	const char *disk = strdup(scratch(name));
+
+	check(disk, "out of memory");
+	mkdir(scratch("content"), 0700);
+	make_data_file(scratch("content/file"), mib);
+	make_disk(disk, scratch("content"), mib + mib / 8 + 16);
+	unlink(scratch("content/file"));
+	return disk;
+}
+
+/* Beside this program, unless an option says where */
+static const char *program_path(void)
+{
+	static char path[512];
+	ssize_t n;
+	char *slash;
+
+	if (opt.program)
+		return opt.program;
+	n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+	check(n > 0, "cannot tell where this program is: %s", strerror(errno));
+	path[n] = 0;
+	slash = strrchr(path, '/');
+	strcpy(slash + 1, "balloon_program");
+	return path;
+}
+
+/* A disk of that name with @nr programs of 10 MiB */
+const char *disk_with_programs(unsigned int nr, const char *name)
+{
+	const char *disk = strdup(scratch(name));
+	char path[300];
+	unsigned int i;
+
+	check(disk, "out of memory");
+	check(!access(program_path(), R_OK),
+	      "there is no %s, the option --program says where it is",
+	      program_path());
+	mkdir(scratch("content"), 0700);
+	for (i = 0; i < nr; i++) {
+		char *argv[] = { "cp", (char *)program_path(), path, NULL };
+
+		snprintf(path, sizeof(path), "%s/program-%02u",
+			 scratch("content"), i);
+		run_tool("copy a program", argv);
+	}
+	make_disk(disk, scratch("content"), nr * 12 + 16);
+	for (i = 0; i < nr; i++) {
+		snprintf(path, sizeof(path), "%s/program-%02u",
+			 scratch("content"), i);
+		unlink(path);
+	}
+	return disk;
+}
+
 static uint64_t host_available_mib(void)
 {
 	unsigned long long kib = 0;
@@ -182,7 +240,8 @@ static void add_disk_args(const struct vm_config *config)
 {
 	if (config->disk) {
 		add_arg("-drive");
-		add_arg("file=%s,format=raw,if=virtio,index=0", config->disk);
+		add_arg("file=%s,format=raw,if=virtio,index=0,file.locking=off",
+			config->disk);
 	}
 	if (config->disk2) {
 		add_arg("-drive");
@@ -359,17 +418,42 @@ static void show_file(const char *what, const char *path, long max_bytes)
 	fclose(f);
 }
 
-void vm_show_consoles(void)
+/* Where the CPUs of a guest are that may not be able to say it themselves */
+static void show_cpus(struct vm *vm)
+{
+	json_t *result;
+	const char *at;
+
+	if (vm->is_stopped || waitpid(vm->pid, NULL, WNOHANG))
+		return;
+	result = qmp_try(&vm->qmp, "human-monitor-command",
+			 json_pack("{s:s}", "command-line",
+				   "info registers -a"));
+	at = json_string_value(result);
+	while (at) {
+		if (!strncmp(at, "CPU#", 4) || !strncmp(at, "RIP=", 4))
+			printf("# %.*s\n", (int)strcspn(at, "\r\n"), at);
+		at = strchr(at, '\n');
+		at = at ? at + 1 : NULL;
+	}
+	json_decref(result);
+}
+
+void vm_show_all(void)
 {
 	char path[256];
 	unsigned int i;
 
 	for (i = 0; i < nr_vms; i++) {
+		printf("# ---- guest %s\n", vms[i]->config.name);
 		snprintf(path, sizeof(path), "%s/%s.qemu", scratch_dir,
 			 vms[i]->config.name);
 		show_file("QEMU says", path, 4000);
-		show_file("the guest's console", vms[i]->console_path, 6000);
+		show_file("console", vms[i]->console_path, 6000);
 	}
+	fflush(stdout);
+	for (i = 0; i < nr_vms; i++)
+		show_cpus(vms[i]);
 	fflush(stdout);
 }
 
@@ -403,6 +487,15 @@ void vm_check_console(struct vm *vm)
 	fclose(f);
 }
 
+static void forget_vm(struct vm *vm)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr_vms; i++)
+		if (vms[i] == vm)
+			vms[i--] = vms[--nr_vms];
+}
+
 /* The end of a VM that has done all that was asked: a look at its console */
 void vm_stop(struct vm *vm)
 {
@@ -419,6 +512,7 @@ void vm_stop(struct vm *vm)
 		sleep_ms(5);
 	}
 	vm->is_stopped = true;
+	forget_vm(vm);
 	qmp_close(&vm->qmp);
 	if (vm->guest_fd >= 0)
 		close(vm->guest_fd);
