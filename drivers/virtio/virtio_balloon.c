@@ -521,8 +521,8 @@ static bool virtballoon_plan_follow(const struct virtballoon_relief *relief,
 {
 	return relief->nr_releases &&
 	       now_ms - relief->last_ms < VIRTBALLOON_FOLLOW_FOR_MS &&
-	       in_use_pages + relief->last_pages / VIRTBALLOON_RESCUE_LEFT >=
-	       relief->limit_pages;
+	       in_use_pages >= relief->limit_pages -
+			       relief->last_pages / VIRTBALLOON_RESCUE_LEFT;
 }
 
 /**

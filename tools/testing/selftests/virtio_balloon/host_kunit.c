@@ -25,7 +25,7 @@ static char *text_of(char *line)
  */
 static int pass_on(FILE *console)
 {
-	unsigned int number = 0, failed = 0, indent;
+	unsigned int number = 0, failed = 0, indent, suites = 0, n;
 	char line[1024], suite[128] = "", name[128];
 	bool in_tests = false;
 
@@ -35,9 +35,15 @@ static int pass_on(FILE *console)
 		indent = strspn(text, " ");
 		if (!strncmp(text, "KTAP version", 12))
 			in_tests = true;
-		if (!in_tests)
+		if (!in_tests || strstr(text, "# module:") ||
+		    strstr(text, ".speed:"))
 			continue;
 		text += indent;
+		if (!indent && sscanf(text, "1..%u", &n) == 1)
+			suites = n;
+		if (!indent && (!strncmp(text, "ok ", 3) ||
+				!strncmp(text, "not ok ", 7)) && !--suites)
+			break;
 		if (indent == 4 && sscanf(text, "# Subtest: %127s", suite) == 1)
 			continue;
 		if (indent == 4 && (sscanf(text, "ok %*u %127s", name) == 1 ||
@@ -49,8 +55,6 @@ static int pass_on(FILE *console)
 		} else if (indent >= 4 && strncmp(text, "1..", 3) &&
 			   strncmp(text, "KTAP", 4)) {
 			printf("# %s\n", text + strspn(text, "# "));
-		} else if (!indent && !strncmp(text, "# Totals", 8)) {
-			break;
 		}
 	}
 	check(number, "the kernel has run no KUnit test named %s: is it built with them?",
