@@ -515,6 +515,8 @@ static unsigned long virtballoon_plan_relief(struct virtballoon_relief *relief,
  * A process that was short of memory once is likely to go on, and the kernel
  * tries hard before it declares OOM again. Page cache is not in use: it may
  * grow into what was released, and is no reason to release more.
+ *
+ * Return: true if three quarters of the last release are in use.
  */
 static bool virtballoon_plan_follow(const struct virtballoon_relief *relief,
 				    u64 now_ms, unsigned long in_use_pages)
@@ -637,6 +639,8 @@ static bool virtballoon_plan_watch(struct virtballoon_watch *watch,
  *
  * What was evicted has to be read back even when there is room for it again, so
  * the guest gets more only when it has used most of what it was given.
+ *
+ * Return: true if it has, or was not given anything yet.
  */
 static bool virtballoon_plan_feed(struct virtballoon_watch *watch,
 				  const struct virtballoon_relief *relief,

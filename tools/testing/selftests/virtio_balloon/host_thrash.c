@@ -270,6 +270,7 @@ struct stream_case {
 	unsigned int mem_mib;
 	unsigned int file_mib;
 	unsigned int target_mib;
+	const char *disk;
 	struct counters before;
 	struct vm vm;
 };
@@ -278,8 +279,7 @@ static void stream_begin(struct stream_case *it)
 {
 	struct vm_config config = {
 		.name = it->name, .mem_mib = it->mem_mib, .cpus = 1,
-		.balloon = "deflate-on-oom=on",
-		.disk = disk_with_file(it->file_mib, it->name),
+		.balloon = "deflate-on-oom=on", .disk = it->disk,
 	};
 
 	vm_boot(&it->vm, &config);
@@ -324,10 +324,13 @@ static void streams(void)
 	static struct stream_case cases[] = {
 		{ "read", "stream", 768, 1536, 192, .vm = {} },
 		{ "mapped", "mapstream", 768, 1536, 192, .vm = {} },
-		{ "report", "stream", 1536, 1024, 256, .vm = {} },
+		{ "report", "stream", 1200, 800, 200, .vm = {} },
 	};
 	size_t i;
 
+	cases[0].disk = disk_with_file(1536, "large");
+	cases[1].disk = cases[0].disk;
+	cases[2].disk = disk_with_file(800, "small");
 	for (i = 0; i < 3; i++)
 		stream_begin(&cases[i]);
 	for (i = 0; i < 3; i++)
