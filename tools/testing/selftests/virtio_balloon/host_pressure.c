@@ -174,7 +174,7 @@ static bool count_ooms(struct vm *vm)
 {
 	static const char dir[] = "/sys/kernel/tracing";
 
-	guest_try(vm, 10000, "mount tracefs tracefs %s", dir);
+	guest_try(vm, 10000, "mount tracefs none %s", dir);
 	return guest_try(vm, 10000, "write %s/kprobe_events p:oom out_of_memory",
 			 dir) &&
 	       guest_try(vm, 10000, "write %s/events/kprobes/oom/enable 1", dir);

@@ -156,7 +156,7 @@ static const char *program_path(void)
 	check(n > 0, "cannot tell where this program is: %s", strerror(errno));
 	path[n] = 0;
 	slash = strrchr(path, '/');
-	strcpy(slash + 1, "balloon_program");
+	snprintf(slash + 1, path + sizeof(path) - slash - 1, "balloon_program");
 	return path;
 }
 
