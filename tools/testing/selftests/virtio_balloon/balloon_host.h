@@ -101,6 +101,7 @@ struct vm {
 	uint64_t boot_total_bytes;	/* MemTotal without a balloon */
 	uint64_t boot_usable_bytes;	/* free, or page cache, at that time */
 	bool is_stopped;
+	int status;		/* of QEMU's process, once it has ended */
 };
 
 void vm_start(struct vm *vm, const struct vm_config *config);
