@@ -189,7 +189,8 @@ static void thrash_touch(void)
 	       (unsigned long long)with.majfaults[2]);
 	figure("x", with.s[2] / without.s[2],
 	       "third pass, time relative to no balloon");
-	expect(with.s[2] <= 2 * without.s[2],
+	/* A second for what else the machine does; thrashing takes a minute. */
+	expect(with.s[2] <= 2 * without.s[2] + 1,
 	       "the third pass takes %.2f s, without a balloon %.2f s",
 	       with.s[2], without.s[2]);
 }
@@ -257,7 +258,7 @@ static void thrash_programs(void)
 	       "round 2, time relative to no balloon");
 	figure("x", with.s[2] / without.s[2],
 	       "round 3, time relative to no balloon");
-	expect(with.s[2] <= 3 * without.s[2],
+	expect(with.s[2] <= 3 * without.s[2] + 1,
 	       "round 3 takes %.2f s, without a balloon %.2f s", with.s[2],
 	       without.s[2]);
 	expect(with.majfaults[2] < 24, "%llu major faults in round 3",

@@ -337,6 +337,11 @@ void vm_start(struct vm *vm, const struct vm_config *config)
 	snprintf(vm->trace_path, sizeof(vm->trace_path), "%s/%s.trace",
 		 scratch_dir, config->name);
 	build_args(vm);
+	/* Nobody shall connect to what an earlier QEMU has left. */
+	snprintf(path, sizeof(path), "%s/%s.guest", scratch_dir, config->name);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/%s.qmp", scratch_dir, config->name);
+	unlink(path);
 	vm->guest_fd = -1;
 	vm->pid = fork();
 	check(vm->pid >= 0, "cannot fork: %s", strerror(errno));
@@ -344,7 +349,6 @@ void vm_start(struct vm *vm, const struct vm_config *config)
 		exec_qemu(vm);
 	check(nr_vms < MAX_VMS, "too many VMs in one scenario");
 	vms[nr_vms++] = vm;
-	snprintf(path, sizeof(path), "%s/%s.qmp", scratch_dir, config->name);
 	qmp_open(&vm->qmp, path, 20000);
 }
 
@@ -408,6 +412,19 @@ static bool vm_is_ready(struct vm *vm)
 	return n > 0;
 }
 
+static bool console_has(struct vm *vm, const char *text)
+{
+	FILE *f = fopen(vm->console_path, "r");
+	bool has = false;
+	char line[1024];
+
+	while (f && !has && fgets(line, sizeof(line), f))
+		has = strstr(line, text);
+	if (f)
+		fclose(f);
+	return has;
+}
+
 static bool wait_ready(struct vm *vm, uint64_t deadline_ms)
 {
 	while (!vm_is_ready(vm)) {
@@ -423,17 +440,34 @@ static bool wait_ready(struct vm *vm, uint64_t deadline_ms)
 /*
  * QEMU without KVM resets one guest in ten with more than one CPU when it wakes
  * from S3, whatever driver it has, and was seen to do it to one in some hundred
- * that boot, without a word on the console. If that is how it looks, it is worth
- * another try, once, and a note.
+ * that boot, without a word on the console or with an int3 in code that the
+ * kernel was just patching. If that is how it looks, it is worth another try,
+ * once, and a note.
  */
 static bool was_reset(struct vm *vm)
 {
 	if (strcmp(opt.accel, "tcg") || vm->config.cpus == 1 ||
 	    !WIFEXITED(vm->status) || WEXITSTATUS(vm->status))
 		return false;
-	vm_check_console(vm);
-	note("%s: QEMU reset the guest before it was up, once more",
+	if (!console_has(vm, "Oops: int3"))
+		vm_check_console(vm);
+	note("%s: QEMU ended the guest before it was up, once more",
 	     vm->config.name);
+	close(vm->guest_fd);
+	qmp_close(&vm->qmp);
+	forget_vm(vm);
+	return true;
+}
+
+/* The same, for a guest that got over it */
+static bool was_hit(struct vm *vm)
+{
+	if (strcmp(opt.accel, "tcg") || vm->config.cpus == 1 || vm->is_stopped ||
+	    !console_has(vm, "Oops: int3"))
+		return false;
+	note("%s: int3 while the guest booted, once more", vm->config.name);
+	kill(vm->pid, SIGKILL);
+	waitpid(vm->pid, NULL, 0);
 	close(vm->guest_fd);
 	qmp_close(&vm->qmp);
 	forget_vm(vm);
@@ -448,7 +482,8 @@ void vm_boot(struct vm *vm, const struct vm_config *config)
 
 	vm_start(vm, config);
 	vm_connect_guest(vm);
-	if (!wait_ready(vm, begin_ms + BOOT_TIMEOUT_MS) && was_reset(vm)) {
+	if ((!wait_ready(vm, begin_ms + BOOT_TIMEOUT_MS) && was_reset(vm)) ||
+	    was_hit(vm)) {
 		vm_start(vm, config);
 		vm_connect_guest(vm);
 		wait_ready(vm, begin_ms + BOOT_TIMEOUT_MS);
