@@ -32,7 +32,7 @@ help:
 	@echo '  make debug     out/debug/bzImage: the same with KASAN, lockdep and more'
 	@echo '  make stock     out/stock/bzImage: the same without the rework'
 	@echo '  make selftest  the scenarios on all lanes: $(LANES)'
-	@echo '  make kunit     the unit tests, in a guest'
+	@echo '  make kunit     the unit tests, in a guest (KUNIT_KERNEL=debug: on that kernel)'
 	@echo '  make lint      static checks'
 	@echo '  make series    the patch series, in out/series'
 	@echo '  make boot [KERNEL=FILE [MODULE=FILE]] [MEM=MIB] [TARGET=MIB]'

@@ -123,7 +123,7 @@
 #define VIRTBALLOON_QUIET_MS		1000U
 /* For how long after a release */
 #define VIRTBALLOON_FOLLOW_FOR_MS	200U
-/* What is thrashing */
+/* What is thrashing: major faults that are refaults */
 #define VIRTBALLOON_THRASH_PER_S	24U
 
 /* Memory that inflation and hinting leave available to the guest */
@@ -215,7 +215,8 @@ struct virtballoon_relief {
  * @refaults: pages read back after their eviction since boot, at that time
  * @has_majfaults: there were any before the last look
  * @level: faults that were both, those of the last second counting most
- * @low_free_pages: the least memory that was free in this episode
+ * @low_free_pages: the least memory that was free in this episode of releases,
+ *	or when the last look before it was taken
  */
 struct virtballoon_watch {
 	u64 last_ms;
@@ -258,7 +259,7 @@ struct virtballoon {
 	bool is_short;
 	bool is_stalled;
 
-	/* Rescue from thrashing; the work's own. */
+	/* Looks for a guest in need, ahead of OOM; all of it the work's own. */
 	struct delayed_work watch_work;
 	struct virtballoon_watch watch;
 	unsigned long watch_events[NR_VM_EVENT_ITEMS];
@@ -638,7 +639,9 @@ static bool virtballoon_plan_watch(struct virtballoon_watch *watch,
  * @reserve_pages: reserve of the guest, larger than what its watermarks differ
  *
  * What was evicted has to be read back even when there is room for it again, so
- * the guest gets more only when it has used most of what it was given.
+ * the guest gets more only when it has used most of what it was given. To be
+ * asked at every look, thrashing or not: an episode may begin with an OOM, and
+ * then it is the look before it that says what was free.
  *
  * Return: true if it has, or was not given anything yet.
  */
@@ -697,6 +700,7 @@ static u32 virtballoon_calc_poison(bool init_on_free)
  * Memory of the guest
  */
 
+/* What inflation leaves to the guest, in guest pages */
 static unsigned long virtballoon_reserve_pages(struct virtballoon *vb)
 {
 	unsigned long total_pages = totalram_pages();
@@ -723,7 +727,7 @@ static long virtballoon_spare_pages(struct virtballoon *vb, bool keep_mapped)
 }
 
 /*
- * Memory that cannot be had by reclaim without swapping. What is free is not
+ * Guest pages that cannot be had by reclaim without swapping. What is free is not
  * asked for, as CPUs keep much of what was freed lately in lists of their own.
  */
 static unsigned long virtballoon_in_use_pages(void)
@@ -1098,7 +1102,6 @@ static void virtballoon_queue_size(struct virtballoon *vb,
 				   msecs_to_jiffies(delay_ms));
 }
 
-/* Has the worker look at the state of affairs now. */
 /* Has the guest watched for need of memory, in @delay_ms if not before. */
 static void virtballoon_queue_watch(struct virtballoon *vb,
 				    unsigned int delay_ms)
@@ -1120,6 +1123,7 @@ static void virtballoon_hurry_watch(struct virtballoon *vb)
 				 msecs_to_jiffies(VIRTBALLOON_FOLLOW_MS));
 }
 
+/* Has the worker look at the state of affairs now. */
 static void virtballoon_run_size(struct virtballoon *vb)
 {
 	guard(spinlock_irqsave)(&vb->event_lock);
@@ -1777,7 +1781,10 @@ static int virtballoon_oom_notify(struct notifier_block *nb,
  * on reading back the programs that it has just evicted.
  */
 
-/* Nothing to see without CONFIG_VM_EVENT_COUNTERS: the counters stay 0. */
+/*
+ * Takes one look at the counters. Sees no thrashing without
+ * CONFIG_VM_EVENT_COUNTERS: they stay 0.
+ */
 static bool virtballoon_is_thrashing(struct virtballoon *vb, u64 now_ms)
 {
 	struct virtballoon_watch now = { .last_ms = now_ms };
@@ -1789,16 +1796,19 @@ static bool virtballoon_is_thrashing(struct virtballoon *vb, u64 now_ms)
 	return virtballoon_plan_watch(&vb->watch, &now);
 }
 
+/* Whether it is time for a release, for either reason. */
 static bool virtballoon_needs_relief(struct virtballoon *vb, u64 now_ms)
 {
 	unsigned long free_pages = global_zone_page_state(NR_FREE_PAGES);
 	unsigned long reserve_pages = virtballoon_reserve_pages(vb);
 	bool is_thrashing = virtballoon_is_thrashing(vb, now_ms);
+	bool may_feed;
 
 	guard(mutex)(&vb->lock);
+	may_feed = virtballoon_plan_feed(&vb->watch, &vb->relief, now_ms,
+					 free_pages, reserve_pages);
 	if (is_thrashing && READ_ONCE(thrash_rescue))
-		return virtballoon_plan_feed(&vb->watch, &vb->relief, now_ms,
-					     free_pages, reserve_pages);
+		return may_feed;
 	return virtballoon_plan_follow(&vb->relief, now_ms,
 				       virtballoon_in_use_pages());
 }

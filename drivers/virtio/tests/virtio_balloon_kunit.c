@@ -429,6 +429,19 @@ static void feed_what_is_used(struct kunit *test)
 						 pages / 4 + 1, reserve_pages));
 }
 
+/* An episode that begins with an OOM, long after one that left less free */
+static void feed_after_oom(struct kunit *test)
+{
+	struct virtballoon_watch watch = { .low_free_pages = 10 };
+	struct virtballoon_relief relief = {};
+
+	virtballoon_plan_feed(&watch, &relief, 1000, 50000, 100);
+	virtballoon_plan_relief(&relief, 1100, IN_USE, true);
+	KUNIT_EXPECT_TRUE(test,
+			  virtballoon_plan_feed(&watch, &relief, 1200, 50000,
+						100));
+}
+
 static void hint_requests(struct kunit *test)
 {
 	u32 stop = VIRTIO_BALLOON_CMD_ID_STOP, done = VIRTIO_BALLOON_CMD_ID_DONE;
@@ -475,6 +488,7 @@ static struct kunit_case virtballoon_policy_cases[] = {
 	KUNIT_CASE(watch_streams),
 	KUNIT_CASE(watch_odd_counters),
 	KUNIT_CASE(feed_what_is_used),
+	KUNIT_CASE(feed_after_oom),
 	KUNIT_CASE(hint_requests),
 	KUNIT_CASE(poison_values),
 	{}

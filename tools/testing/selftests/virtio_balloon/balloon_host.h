@@ -81,6 +81,7 @@ struct vm_config {
 	unsigned int cpus;	/* 0: 2 */
 	const char *balloon;	/* options of the device, NULL: no device */
 	const char *disk;	/* image that becomes /dev/vda */
+	bool share_disk;	/* the first one is read by other VMs as well */
 	const char *disk2;	/* image that becomes /dev/vdb */
 	const char *append;
 	const char *incoming;	/* socket to be migrated to */

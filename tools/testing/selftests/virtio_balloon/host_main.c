@@ -72,37 +72,37 @@ static void leave_reason(const char *format, va_list args)
 	fclose(f);
 }
 
+__attribute__((noreturn))
 static void vfail(const char *format, va_list args)
 {
+	static bool is_failing;
 	va_list again;
 
+	/* What looks at the guests of a failure may fail as well. */
+	if (is_failing)
+		exit(1);
+	is_failing = true;
 	va_copy(again, args);
 	if (is_child) {
 		vsay(format, args);
 		leave_reason(format, again);
+		vm_show_all();
 	} else {
 		fprintf(stderr, "balloon_host: ");
 		vfprintf(stderr, format, args);
 		fprintf(stderr, "\n");
 	}
 	va_end(again);
+	exit(1);
 }
 
 void fail(const char *format, ...)
 {
-	static bool is_failing;
 	va_list args;
 
-	/* What looks at the guests of a failure may fail as well. */
-	if (is_failing)
-		exit(1);
-	is_failing = true;
 	va_start(args, format);
 	vfail(format, args);
 	va_end(args);
-	if (is_child)
-		vm_show_all();
-	exit(1);
 }
 
 void figure(const char *unit, double value, const char *format, ...)
@@ -124,15 +124,11 @@ void expect(bool is_so, const char *format, ...)
 	if (is_so)
 		return;
 	va_start(args, format);
-	if (!strncmp(opt.lane, "stock", 5)) {
-		printf("# not as this driver does: ");
-		vprintf(format, args);
-		printf("\n");
-	} else {
+	if (strncmp(opt.lane, "stock", 5))
 		vfail(format, args);
-		vm_show_all();
-		exit(1);
-	}
+	printf("# not as this driver does: ");
+	vprintf(format, args);
+	printf("\n");
 	va_end(args);
 }
 

@@ -197,7 +197,7 @@ static void impossible_begin(struct impossible *it, const char *name,
 {
 	struct vm_config config = {
 		.name = name, .mem_mib = 1024, .balloon = options,
-		.disk = disk,
+		.disk = disk, .share_disk = true,
 	};
 
 	vm_boot(&it->vm, &config);

@@ -240,8 +240,8 @@ static void add_disk_args(const struct vm_config *config)
 {
 	if (config->disk) {
 		add_arg("-drive");
-		add_arg("file=%s,format=raw,if=virtio,index=0,file.locking=off",
-			config->disk);
+		add_arg("file=%s,format=raw,if=virtio,index=0,readonly=%s",
+			config->disk, config->share_disk ? "on" : "off");
 	}
 	if (config->disk2) {
 		add_arg("-drive");
@@ -441,15 +441,21 @@ static bool wait_ready(struct vm *vm, uint64_t deadline_ms)
  * QEMU without KVM resets one guest in ten with more than one CPU when it wakes
  * from S3, whatever driver it has, and was seen to do it to one in some hundred
  * that boot, without a word on the console or with an int3 in code that the
- * kernel was just patching. If that is how it looks, it is worth another try,
- * once, and a note.
+ * kernel was just patching. If that is how it looks, and nothing of the driver
+ * is to be seen in it, it is worth another try, once, and a note.
  */
+static bool has_stale_code(struct vm *vm)
+{
+	return console_has(vm, "Oops: int3") &&
+	       !console_has(vm, "virtballoon_") && !console_has(vm, "balloon_page");
+}
+
 static bool was_reset(struct vm *vm)
 {
 	if (strcmp(opt.accel, "tcg") || vm->config.cpus == 1 ||
 	    !WIFEXITED(vm->status) || WEXITSTATUS(vm->status))
 		return false;
-	if (!console_has(vm, "Oops: int3"))
+	if (!has_stale_code(vm))
 		vm_check_console(vm);
 	note("%s: QEMU ended the guest before it was up, once more",
 	     vm->config.name);
@@ -463,7 +469,7 @@ static bool was_reset(struct vm *vm)
 static bool was_hit(struct vm *vm)
 {
 	if (strcmp(opt.accel, "tcg") || vm->config.cpus == 1 || vm->is_stopped ||
-	    !console_has(vm, "Oops: int3"))
+	    !has_stale_code(vm))
 		return false;
 	note("%s: int3 while the guest booted, once more", vm->config.name);
 	kill(vm->pid, SIGKILL);
